@@ -1,0 +1,766 @@
+// Package toolcircuit puts a circuit breaker around each tool of an AI agent. When the
+// dependency behind a tool is down, the next call is refused before it has any effect, and
+// the model reads a small value that says so, until when, and what to do instead.
+//
+//	search := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+//	tool := toolcircuit.WrapResult(search, webSearch) // func(ctx, Query) (Result[Hits], error)
+//
+// errors.New("x") opens nothing by default: what counts is decided by code and type, never
+// by the text of a message, and an error that no rule knows may as well be the caller's
+// mistake. Return what the client library returned, wrapped as you like, or say what you
+// mean with [Fault], give Options a [Classifier], or set Policy.CountUnknown. [Classify] has
+// the rules; Snapshot.Unclassified counts the errors that none of them knew.
+//
+// A circuit never runs a call twice. Retry asks "once more?", a circuit asks "should this
+// dependency get any call now?"; put a retry around the circuit and let [Retryable] end it.
+package toolcircuit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Options make a circuit. The zero value is usable; New copies it.
+type Options struct {
+	// Policy says when the circuit opens and closes. Zero: the default of each field.
+	Policy Policy
+	// Classify is asked about each outcome before the default rules, which decide what it
+	// has no opinion on. Nil: the rules alone. A panic in it counts as a failure of kind
+	// panic; runtime.Goexit in it does, too, and ends the caller's goroutine.
+	Classify Classifier
+	// Clock tells the time. Nil: the real clock.
+	Clock clock.Clock
+	// Seed varies Policy.Jitter. Zero: one drawn for this circuit.
+	Seed uint64
+	// OnEvent hears what the circuit did: in order, one at a time, after the new state can
+	// be seen, with no lock held. The context is that of the call that caused the event,
+	// without its cancellation. OnEvent may use the circuit; while it blocks, later events
+	// wait and calls do not, but for the one that delivers. A panic in it is counted in
+	// Snapshot.HookPanics.
+	OnEvent func(context.Context, Event)
+	// OnCall hears what each call met, once, refused ones too: from the call's own
+	// goroutine, so in no order and concurrently. It may use the circuit. A panic in it is
+	// counted in Snapshot.HookPanics.
+	OnCall func(context.Context, Call)
+	// Tool is how the circuit presents itself to a model until For gives another view.
+	Tool Tool
+}
+
+// Tool is one tool's view of a circuit: what a model reads when it is blocked.
+type Tool struct {
+	Name         string   // as the model knows it
+	Alternatives []string // tools that the model may use instead
+	NextActions  []Action // empty: use_alternative if there is one, answer_without
+	// SideEffects marks a tool that must not be the one to try whether the dependency is
+	// back while another can: it becomes the probe only after one further cooldown.
+	SideEffects bool
+	// Message writes the text of a blocked or failed result, which is given without one. If
+	// it is nil, panics or returns "", the default text stands.
+	Message func(Blocked) string
+}
+
+func (t Tool) validate() error {
+	for i, a := range t.NextActions {
+		if !slices.Contains(actions, a) {
+			return fmt.Errorf("Tool.NextActions[%d]: got %q, want one of %q", i, a, actions)
+		}
+	}
+	for i, a := range t.Alternatives {
+		if a == "" || a == t.Name {
+			return fmt.Errorf("Tool.Alternatives[%d]: got %q, want the name of another tool", i, a)
+		}
+	}
+	return nil
+}
+
+var noTool = new(Tool)
+
+// clone returns a copy that shares nothing which its owner may change.
+func (t Tool) clone() *Tool {
+	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil {
+		return noTool
+	}
+	t.Alternatives = slices.Clone(t.Alternatives)
+	t.NextActions = slices.Clone(t.NextActions)
+	return &t
+}
+
+// Override is an operator's decision that stands above the state.
+type Override string
+
+// The overrides.
+const (
+	OverrideNone   Override = ""       // the state decides
+	OverrideOpen   Override = "open"   // all calls are refused, with reason manual_open
+	OverrideClosed Override = "closed" // all calls run, and none is recorded
+)
+
+// ToolCircuit is one tool's view of the circuit of its dependency. Make one with New; For
+// gives further views, which share the state. A ToolCircuit owns no goroutine and no timer
+// and may be dropped at any time. All methods are safe for concurrent use.
+type ToolCircuit struct {
+	*circuit
+	tool *Tool // never nil, never changed
+}
+
+// circuit is what all views share.
+type circuit struct {
+	*settings
+	dependency string
+	view       ToolCircuit           // the first one, here to save an allocation
+	state      atomic.Pointer[state] // never nil
+
+	mu      sync.Mutex    // held for one step at a time, never while user code runs
+	out     *outbox       // made for the first event
+	changed chan struct{} // made by the first sleeper, closed by the next change
+
+	refused, unclassified, stale, hookPanics atomic.Uint64
+}
+
+// settings are what a circuit and its twins share.
+type settings struct {
+	classify Classifier
+	clock    clock.Clock
+	injected bool // clock came from Options
+	seed     uint64
+	onEvent  func(context.Context, Event)
+	onCall   func(context.Context, Call)
+}
+
+// rules are a policy in force.
+type rules struct {
+	Policy
+	watched bool   // a call needs the time of its start
+	first   *state // of a circuit that starts under these rules
+}
+
+func (st *settings) newRules(p Policy) *rules {
+	r := &rules{Policy: p.withDefaults()}
+	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil || st.onCall != nil
+	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
+	return r
+}
+
+// New returns a closed circuit for a dependency, whose name must not be empty. Options are
+// copied and checked; an error names the field, what it got and what it wants.
+func New(dependency string, o Options) (*ToolCircuit, error) {
+	if dependency == "" {
+		return nil, errors.New("toolcircuit: New: dependency is empty")
+	}
+	if err := o.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if err := o.Tool.validate(); err != nil {
+		return nil, fmt.Errorf("toolcircuit: Options.%w", err)
+	}
+	st := &settings{
+		classify: o.Classify,
+		clock:    o.Clock,
+		injected: o.Clock != nil,
+		seed:     o.Seed,
+		onEvent:  o.OnEvent,
+		onCall:   o.OnCall,
+	}
+	switch {
+	case !st.injected:
+		st.clock = clock.New()
+	case isNil(st.clock):
+		return nil, fmt.Errorf("toolcircuit: Options.Clock: got a nil %T, want a clock, or no value for the real one", o.Clock)
+	}
+	for st.seed == 0 {
+		st.seed = rand.Uint64()
+	}
+	return st.newCircuit(dependency, st.newRules(o.Policy), o.Tool.clone()), nil
+}
+
+// MustNew is New for package variables: it panics with New's error.
+func MustNew(dependency string, o Options) *ToolCircuit {
+	c, err := New(dependency, o)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (st *settings) newCircuit(dependency string, r *rules, t *Tool) *ToolCircuit {
+	c := &circuit{settings: st, dependency: dependency}
+	first := r.first
+	if w := first.newWindow(first.since); w != nil { // never shared
+		own := *first
+		own.window = w
+		first = own.publish(0, "", nil)
+	}
+	c.state.Store(first)
+	c.view = ToolCircuit{c, t}
+	return &c.view
+}
+
+// Twin returns a new closed circuit for another dependency, with c's view, hooks, clock and
+// the policy that c has now. The two share these in memory, which makes a twin small; a
+// later SetPolicy on one leaves the other. An empty dependency panics.
+func (c *ToolCircuit) Twin(dependency string) *ToolCircuit {
+	if dependency == "" {
+		panic("toolcircuit: Twin: dependency is empty")
+	}
+	return c.newCircuit(dependency, c.state.Load().rules, c.tool)
+}
+
+// For returns the same circuit as another tool sees it. An alternative that is empty or the
+// tool itself, or an action that is none of the known, panics.
+func (c *ToolCircuit) For(t Tool) *ToolCircuit {
+	if err := t.validate(); err != nil {
+		panic("toolcircuit: For: " + err.Error())
+	}
+	return &ToolCircuit{c.circuit, t.clone()}
+}
+
+// Do runs op unless the circuit refuses, and records what came of it. It returns what op
+// returned; an error is then op's own, but for one returned after CallTimeout, which comes
+// inside a [*CallTimeoutError].
+//
+// A refusal is an [*OpenError], which Is [ErrCircuitOpen]; op has not run and will not. If
+// ctx is over already, its error is returned and nothing runs. op runs at most once, in the
+// caller's goroutine, with no lock held; if it panics or calls runtime.Goexit, that counts
+// as a failure of kind panic and goes on its way. A nil argument panics.
+func Do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, error) {
+	return do(ctx, c, op, nil)
+}
+
+// Wrap returns tool with Do around each call. C may be a runtime's own type of context;
+// tool then gets the very context it was called with, so that CallTimeout is told by the
+// time that the call took, and IsProbe is not told. A nil argument panics.
+func Wrap[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Out, error) {
+	c.mustHaveTool("Wrap", tool == nil)
+	return func(ctx C, in In) (Out, error) { return call(c, tool, ctx, in, nil) }
+}
+
+// call is one call of a wrapped tool.
+func call[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error), ctx C, in In, out *Verdict) (Out, error) {
+	return do(ctx, c, func(inner context.Context) (Out, error) {
+		if inner, same := inner.(C); same {
+			return tool(inner, in)
+		}
+		return tool(ctx, in)
+	}, out)
+}
+
+// errNoReturn stands for the result of a call until it returns. If it never does, because of
+// a panic or runtime.Goexit, this is what the deferred functions find.
+var errNoReturn = errors.New("toolcircuit: the call did not return")
+
+// do is Do, which also writes to out, if there is one, how a call was judged that was not
+// refused and not simply healthy. A healthy call of a plain circuit needs no more than this
+// function: no lock, no clock, no write.
+func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error), out *Verdict) (value T, err error) {
+	c.mustHave(ctx)
+	if op == nil {
+		panic("toolcircuit: Do: op is nil")
+	}
+	s := c.state.Load()
+	if !s.plain || ctx.Err() != nil {
+		return doInFull(ctx, c, op, out, 0)
+	}
+	err = errNoReturn
+	defer func() {
+		if _, ok := any(value).(judged); !ok && err == nil && c.state.Load() == s {
+			return
+		}
+		var v Verdict
+		v, err = c.finish(ctx, &attempt{by: s}, value, err)
+		if out != nil {
+			*out = v
+		}
+	}()
+	return op(ctx)
+}
+
+// doInFull is do for all that a plain circuit and a healthy call do not need.
+func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error), out *Verdict, m mode) (value T, err error) {
+	a := attempt{mode: m}
+	if err = c.begin(ctx, &a); err != nil {
+		return value, err
+	}
+	if a.cancel != nil {
+		defer a.cancel() // settled before cancelled
+	}
+	err = errNoReturn
+	defer func() {
+		var seen any
+		if _, ok := any(value).(judged); ok || c.classify != nil {
+			seen = value
+		}
+		var v Verdict
+		v, err = c.finish(ctx, &a, seen, err)
+		if out != nil {
+			*out = v
+		}
+	}()
+	return op(a.ctx)
+}
+
+// Permit is the right to make one call, from Allow. It must end with Settle or Release, the
+// first of which wins, from any goroutine:
+//
+//	permit, err := c.Allow(ctx)
+//	if err != nil {
+//		return err // refused
+//	}
+//	defer permit.Release()
+//	value, err := call(ctx)
+//	permit.Settle(ctx, value, err)
+//
+// The zero Permit does nothing. A Permit must not be copied. One that is dropped with
+// neither holds a probe's slot until Policy.ProbeTimeout.
+type Permit struct {
+	over atomic.Bool
+	c    *ToolCircuit
+	a    attempt
+}
+
+// Allow asks for one call in two steps, where Do cannot enclose it: streams, hooks,
+// adapters. It returns a permit, the refusal (an [*OpenError]), or the error of a ctx that
+// is over already. The permit's CallTimeout is told by elapsed time alone.
+func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
+	c.mustHave(ctx)
+	p.a.mode = twoStep
+	if s := c.state.Load(); s.plain && ctx.Err() == nil {
+		p.a.by = s
+	} else if err = c.begin(ctx, &p.a); err != nil {
+		return
+	}
+	p.c = c
+	return
+}
+
+// Settle judges what came of the call and records it. Pass a nil value where no Classifier
+// reads it.
+func (p *Permit) Settle(ctx context.Context, value any, err error) {
+	if ctx == nil {
+		panic("toolcircuit: Settle: ctx is nil")
+	}
+	if p.c == nil || p.over.Swap(true) {
+		return
+	}
+	if _, ok := value.(judged); !ok && err == nil && p.a.by.plain && p.c.state.Load() == p.a.by {
+		return
+	}
+	p.c.finish(ctx, &p.a, value, err)
+}
+
+// Release hands the permit back unused: nothing is recorded, and the slot of a probe is
+// free for the next caller.
+func (p *Permit) Release() {
+	if p.c == nil || p.over.Swap(true) {
+		return
+	}
+	p.c.record(context.Background(), &p.a, Verdict{}, nil, 0)
+}
+
+// Probe reports whether this call decides if the circuit closes, so that a caller can
+// renew its connection first.
+func (p *Permit) Probe() bool { return p.a.probe() }
+
+type probeKey struct{}
+
+// IsProbe reports whether ctx is that of an operation which is a probe, or runs inside one
+// that is: then its outcome decides if a circuit closes. Operations of Do, Monitor and of
+// Wrap with a plain context.Context can tell.
+func IsProbe(ctx context.Context) bool {
+	_, ok := ctx.Value(probeKey{}).(bool)
+	return ok
+}
+
+// attempt is one call from its admission to its end.
+type attempt struct {
+	by      *state // that admitted it
+	mode    mode
+	started time.Time // only if by.watched
+	ctx     context.Context
+	cancel  context.CancelFunc
+	timeout *CallTimeoutError // the cause that ctx ends with when CallTimeout is over
+}
+
+// mode says what is special about an attempt.
+type mode uint8
+
+const (
+	twoStep   mode = 1 << iota // its operation cannot be given a context
+	asMonitor                  // any answer is healthy
+	asPeek                     // during a cooldown, and not a call of the circuit
+)
+
+// probe reports whether the call has the vote of a probe.
+func (a *attempt) probe() bool {
+	return a.by != nil && a.by.State == StateHalfOpen && a.recorded()
+}
+
+// recorded reports whether the outcome is the circuit's business.
+func (a *attempt) recorded() bool { return a.by.override != OverrideClosed && a.mode&asPeek == 0 }
+
+// begin admits the call and prepares what it needs, or returns why it must not run.
+func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
+	if err := ctx.Err(); err != nil {
+		c.report(ctx, Call{State: c.State(), Verdict: Classify(ctx, Outcome{Err: err}), Err: err})
+		return err
+	}
+	if a.mode&asPeek != 0 {
+		a.by = c.state.Load()
+	} else if by, refusal := c.admit(ctx); refusal != nil {
+		c.refused.Add(1)
+		c.report(ctx, Call{State: refusal.State, Verdict: Verdict{Kind: KindRejected}, RetryAt: refusal.RetryAt, Err: refusal})
+		return refusal
+	} else {
+		a.by = by
+	}
+	if a.by.watched {
+		a.started = c.clock.Now()
+	}
+	if a.mode&twoStep != 0 {
+		return nil
+	}
+	a.ctx = ctx
+	if d := a.by.CallTimeout; d > 0 {
+		a.timeout = &CallTimeoutError{Dependency: c.dependency, After: d}
+		a.ctx, a.cancel = withDeadline(ctx, c.settings, d, a.timeout)
+	}
+	if a.probe() {
+		a.ctx = context.WithValue(a.ctx, probeKey{}, true)
+	}
+	return nil
+}
+
+// admit returns the state that lets the call run, or the refusal. A refusal costs one
+// reading of the clock.
+func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
+	for {
+		s := c.state.Load()
+		if s.override == OverrideClosed || s.override == OverrideNone && s.State == StateClosed {
+			return s, nil
+		}
+		if _, refusal := c.look(s); refusal != nil {
+			return nil, refusal
+		}
+		probe, taken := c.step(ctx, 0, func(now state, in input) (state, bool) {
+			if c.state.Load() != s { // look again
+				return now, false
+			}
+			return now.admit(in)
+		})
+		if taken {
+			return probe, nil
+		}
+	}
+}
+
+// look returns how long this tool's calls are still refused in s, and with which error; nil
+// if they are not. An override has no time that ends it.
+func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenError) {
+	if s.gate == nil || s.override == OverrideClosed {
+		return 0, nil
+	}
+	hold, refusal := s.hold, s.refusal
+	if c.tool.SideEffects {
+		hold, refusal = s.holdWrites, s.refusalWrites
+	}
+	if s.override == OverrideOpen {
+		return 0, refusal
+	}
+	if hold == 0 {
+		return 0, nil
+	}
+	// A clock that steps back makes no wait longer than it was.
+	if remaining = min(hold, hold-c.clock.Since(s.from)); remaining <= 0 {
+		return 0, nil
+	}
+	return remaining, refusal
+}
+
+// finish judges a call that has ended, records and reports it. It returns the judgement and
+// the error to hand on.
+func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err error) (v Verdict, handOn error) {
+	o := Outcome{Dependency: c.dependency, Value: value, Err: err}
+	if a.by.watched {
+		o.Elapsed = max(c.clock.Since(a.started), 0)
+	}
+	// What stands if a Classifier ends the goroutine.
+	v, handOn = Verdict{Effect: Count, Kind: KindPanic}, err
+	seen := err
+	defer func() {
+		stale := c.record(ctx, a, v, seen, o.Elapsed)
+		c.report(ctx, Call{
+			State:    a.by.State,
+			Executed: true,
+			Probe:    a.probe(),
+			Stale:    stale,
+			Verdict:  v,
+			Elapsed:  o.Elapsed,
+			Err:      seen,
+		})
+	}()
+	if a.late(o.Elapsed) && err != nil && err != errNoReturn && err != error(a.timeout) {
+		handOn = &CallTimeoutError{Dependency: c.dependency, After: a.by.CallTimeout, Err: err}
+		seen = handOn
+	}
+	p := c.safely(func() { v = c.judge(ctx, a, o) })
+	if p != nil {
+		seen = errors.Join(handOn, p)
+	}
+	return v, handOn
+}
+
+// late reports whether the circuit's own deadline ended the call. Where the operation had a
+// context, the caller's own end may have come first.
+func (a *attempt) late(elapsed time.Duration) bool {
+	d := a.by.CallTimeout
+	if d == 0 || elapsed < d {
+		return false
+	}
+	return a.ctx == nil || a.ctx.Err() == nil || context.Cause(a.ctx) == error(a.timeout)
+}
+
+// judge is the one judgement of a call.
+func (c *ToolCircuit) judge(ctx context.Context, a *attempt, o Outcome) (v Verdict) {
+	switch {
+	case o.Err == errNoReturn:
+		return Verdict{Effect: Count, Kind: KindPanic}
+	case a.late(o.Elapsed):
+		return Verdict{Effect: Count, Kind: KindTimeout}
+	}
+	v, known := classify(ctx, o, c.classify)
+	p := a.by.Policy
+	switch {
+	case v.Effect == Heal && p.SlowCall > 0 && o.Elapsed > p.SlowCall:
+		v = Verdict{Effect: Count, Kind: KindSlow}
+	case v.Kind == KindDeadline && (p.CallTimeout > 0 || p.IgnoreDeadline):
+		v.Effect = Ignore
+	case !known:
+		if a.recorded() {
+			c.unclassified.Add(1)
+		}
+		if p.CountUnknown {
+			v.Effect = Count
+		}
+	}
+	if a.mode&asMonitor != 0 {
+		switch v.Kind {
+		case KindInvalid, KindUnauthorized, KindNotFound, KindConflict:
+			v.Effect = Heal
+		}
+	}
+	return v
+}
+
+// record takes the outcome of a call into the state. It reports whether the circuit had
+// moved on since the call was admitted.
+func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, elapsed time.Duration) (stale bool) {
+	if !a.recorded() {
+		if a.mode&asPeek != 0 && v.Effect == Heal {
+			c.step(ctx, elapsed, func(s state, _ input) (state, bool) { return s.endCooldown(a.by) })
+		}
+		return false
+	}
+	if s := c.state.Load(); s.seq == a.by.seq {
+		if s.window != nil && (v.Effect == Heal || v.Effect == Count) {
+			s.window.add(c.clock, v.Effect == Count)
+		}
+		if s.untouched(v) {
+			return false
+		}
+	}
+	c.step(ctx, elapsed, func(s state, in input) (state, bool) {
+		stale = s.seq != a.by.seq
+		if s.window != nil && v.Effect == Count {
+			in.calls, in.failures = s.window.sum(in.now)
+		}
+		return s.settle(in, a.by, v, err)
+	})
+	if stale {
+		c.stale.Add(1)
+	}
+	return stale
+}
+
+// report tells OnCall what a call met.
+func (c *ToolCircuit) report(ctx context.Context, call Call) {
+	if c.onCall == nil {
+		return
+	}
+	call.Dependency, call.Tool, call.RunID = c.dependency, c.tool.Name, RunID(ctx)
+	c.safely(func() { c.onCall(ctx, call) })
+}
+
+// step runs one step of the machine and, if it changed anything, publishes its result. It
+// returns the state then published, and whether there is a change. The clock is read here,
+// once, before the lock.
+func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
+	in := input{now: c.clock.Now(), salt: c.salt()}
+	c.mu.Lock()
+	before := c.state.Load()
+	next, changed := f(*before, in)
+	if !changed {
+		c.mu.Unlock()
+		return before, false
+	}
+	after := next.publish(in.salt, c.dependency, c.clock)
+	c.state.Store(after)
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+	c.post(ctx, before, after, in.now, elapsed)
+	c.mu.Unlock()
+	c.deliver()
+	return after, true
+}
+
+// salt makes this circuit's jitter differ from that of its twins.
+func (c *circuit) salt() uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(c.dependency))
+	return h.Sum64() ^ c.seed
+}
+
+// mustHave panics unless there are a circuit and a context.
+func (c *ToolCircuit) mustHave(ctx context.Context) {
+	if c == nil || c.circuit == nil {
+		panic("toolcircuit: the circuit is nil; make one with New")
+	}
+	if ctx == nil {
+		panic("toolcircuit: ctx is nil")
+	}
+}
+
+// mustHaveTool panics unless there are a circuit and a tool.
+func (c *ToolCircuit) mustHaveTool(caller string, isNil bool) {
+	c.mustHave(context.Background())
+	if isNil {
+		panic("toolcircuit: " + caller + ": tool is nil")
+	}
+}
+
+// Dependency returns the name that the circuit was made with.
+func (c *ToolCircuit) Dependency() string { return c.dependency }
+
+// State returns the state as of now: an open circuit whose cooldown is over reads half_open.
+// It takes nothing and leaves the override out of account.
+func (c *ToolCircuit) State() State {
+	s := c.state.Load()
+	if s.State != StateOpen {
+		return s.State
+	}
+	return s.at(c.clock.Now())
+}
+
+// Ready reports whether this tool's call would be let through now. It takes nothing.
+func (c *ToolCircuit) Ready() bool {
+	s := c.state.Load()
+	_, refusal := c.look(s)
+	return refusal == nil
+}
+
+// Policy returns the policy in force, with the defaults filled in.
+func (c *ToolCircuit) Policy() Policy { return c.state.Load().Policy }
+
+// SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
+// The state stays and the change acts at once: a lower FailureThreshold opens at the next
+// counted failure, a new Window starts empty, the wait of an open circuit and the lease of
+// a running probe are those of the new policy, from where they began.
+func (c *ToolCircuit) SetPolicy(p Policy) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	r := c.newRules(p)
+	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
+	return nil
+}
+
+// SetOverride puts a manual decision above the state, or lifts it with OverrideNone. What is
+// beneath goes on: a cooldown runs, and calls admitted before are recorded. A value that is
+// none of the three panics.
+func (c *ToolCircuit) SetOverride(o Override) {
+	switch o {
+	case OverrideNone, OverrideOpen, OverrideClosed:
+	default:
+		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
+	}
+	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
+		changed := s.override != o
+		s.override = o
+		return s, changed
+	})
+}
+
+// Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
+// bring is stale. The streak and the openings are forgotten, an override stays.
+func (c *ToolCircuit) Reset() {
+	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
+}
+
+// Snapshot is what a circuit was at one moment.
+type Snapshot struct {
+	Dependency string    `json:"dependency"`
+	State      State     `json:"state"` // as State gives it
+	Since      time.Time `json:"since"` // when the epoch began; of a twin's first, when its settings were made
+	RetryAt    time.Time `json:"retryAt,omitzero"`
+	Override   Override  `json:"override,omitempty"`
+	Seq        uint64    `json:"seq"`
+	Openings   int       `json:"openings"`        // in memory
+	Rule       Rule      `json:"rule,omitempty"`  // that led to State
+	Cause      Kind      `json:"cause,omitempty"` // of the streak or the opening
+	Err        error     `json:"-"`               // the last counted failure of it
+	Streak     int       `json:"streak"`
+	Window     Window    `json:"window"`
+
+	Refused      uint64 `json:"refused"`      // calls
+	Unclassified uint64 `json:"unclassified"` // outcomes that no rule knew: why it may never open
+	Stale        uint64 `json:"stale"`        // outcomes that came after the circuit had moved on
+	HookPanics   uint64 `json:"hookPanics"`   // recovered panics of Classify, OnEvent, OnCall and Message
+
+	Policy Policy `json:"policy"`
+}
+
+// Window is what the window of Policy.FailureRate holds; zero without one. Healthy and
+// counted calls are calls.
+type Window struct {
+	Calls    int `json:"calls"`
+	Failures int `json:"failures"`
+}
+
+// Snapshot returns what the circuit is now. It rolls the window on and changes nothing.
+func (c *ToolCircuit) Snapshot() Snapshot {
+	s, now := c.state.Load(), c.clock.Now()
+	snap := Snapshot{
+		Dependency:   c.dependency,
+		State:        s.at(now),
+		Since:        s.since,
+		Override:     s.override,
+		Seq:          s.seq,
+		Openings:     s.openingsAt(now),
+		Rule:         s.rule,
+		Streak:       s.streak,
+		Refused:      c.refused.Load(),
+		Unclassified: c.unclassified.Load(),
+		Stale:        c.stale.Load(),
+		HookPanics:   c.hookPanics.Load(),
+		Policy:       s.Policy,
+	}
+	if s.trouble != nil {
+		snap.Cause, snap.Err = s.cause, s.err
+	}
+	if s.gate != nil && s.refuses(now.Sub(s.from)) {
+		snap.RetryAt = s.from.Add(s.hold)
+	}
+	if s.window != nil {
+		snap.Window.Calls, snap.Window.Failures = s.window.sum(now)
+	}
+	return snap
+}

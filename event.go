@@ -1,0 +1,230 @@
+package toolcircuit
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// EventType says what happened to a circuit.
+type EventType string
+
+// The types of events.
+const (
+	EventOpened     EventType = "opened"
+	EventHalfOpened EventType = "half_opened"
+	EventClosed     EventType = "closed"
+	EventOverridden EventType = "overridden"
+)
+
+// Rule says which rule moved a circuit.
+type Rule string
+
+// The rules.
+const (
+	RuleThreshold     Rule = "threshold"      // FailureThreshold failures in a row
+	RuleRate          Rule = "rate"           // FailureRate within Window
+	RuleThresholdRate Rule = "threshold+rate" // both at the same call
+	RulePause         Rule = "pause"          // the dependency said when to come back
+	RuleProbe         Rule = "probe"          // the probe failed, or the last one needed succeeded
+	RuleReset         Rule = "reset"          // Reset was called
+)
+
+// Event is what a circuit did. From is the previous event's To; where only the override
+// changed, From and To are both the state beneath it.
+type Event struct {
+	Type       EventType
+	Dependency string
+	From, To   State
+	Override   Override
+	Seq        uint64    // the epoch that begins; it rises with each change of state and with Reset
+	Openings   int       // openings in memory, which the cooldown grows with
+	Capped     bool      // the cooldown has now reached MaxCooldown; once per stay there
+	At         time.Time // on the circuit's clock
+	RetryAt    time.Time // of an opening: when a probe may go
+	Rule       Rule
+	Kind       Kind          // of an opening: its cause
+	Failures   int           // of an opening: what the rule counted
+	Calls      int           // of an opening: the calls that it counted them among
+	Elapsed    time.Duration // of the call that caused it
+	RunID      string        // of the call that caused it
+	Err        error         // of an opening: the last failure; never logged by LogValue
+}
+
+// LogValue is e for log/slog. It leaves Err out, whose text may hold what must not be
+// logged.
+func (e Event) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("dependency", e.Dependency),
+		slog.String("transition", string(e.From)+" -> "+string(e.To)),
+		slog.String("reason", string(e.Rule)),
+	}
+	if e.Type == EventOverridden {
+		attrs[2] = slog.String("override", string(e.Override))
+	}
+	if e.Type == EventOpened {
+		attrs = append(attrs,
+			slog.String("kind", string(e.Kind)),
+			slog.Int("failures", e.Failures),
+			slog.Int("openings", e.Openings),
+			slog.Time("retry_at", e.RetryAt))
+	}
+	return slog.GroupValue(append(attrs, logCall(e.RunID, e.Elapsed)...)...)
+}
+
+// Call is what one call met: it ran, or it was refused, or its context was over before it
+// began.
+type Call struct {
+	Dependency string
+	Tool       string
+	RunID      string
+	State      State // that the call met
+	Executed   bool
+	Probe      bool
+	Stale      bool // the circuit had moved on: its outcome decided nothing
+	Verdict    Verdict
+	Elapsed    time.Duration
+	RetryAt    time.Time // of a refused call: when it may be tried again
+	Err        error     // what the caller got, joined with a *PanicError if Classify panicked
+}
+
+// LogValue is c for log/slog. It leaves Err out, whose text may hold what must not be
+// logged.
+func (c Call) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("dependency", c.Dependency),
+		slog.String("tool", c.Tool),
+		slog.String("state", string(c.State)),
+		slog.String("kind", string(c.Verdict.Kind)),
+		slog.Bool("executed", c.Executed),
+	}
+	return slog.GroupValue(append(attrs, logCall(c.RunID, c.Elapsed)...)...)
+}
+
+func logCall(runID string, elapsed time.Duration) []slog.Attr {
+	var attrs []slog.Attr
+	if runID != "" {
+		attrs = append(attrs, slog.String("run_id", runID))
+	}
+	if elapsed > 0 {
+		attrs = append(attrs, slog.Duration("duration", elapsed))
+	}
+	return attrs
+}
+
+type runIDKey struct{}
+
+// WithRunID returns a context that names the run of an agent, for events and logs.
+func WithRunID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, runIDKey{}, id)
+}
+
+// RunID returns the run id that ctx carries, or "".
+func RunID(ctx context.Context) string {
+	id, _ := ctx.Value(runIDKey{}).(string)
+	return id
+}
+
+// outbox holds the events of a circuit that are not delivered yet, so that OnEvent hears
+// them in order, one at a time, with no lock held. The circuit's mutex guards it.
+type outbox struct {
+	events     []letter
+	delivering bool
+}
+
+type letter struct {
+	ctx   context.Context
+	event Event
+}
+
+// post puts into the outbox what happened between two published states. The caller holds
+// c.mu and calls deliver after giving it up.
+func (c *circuit) post(ctx context.Context, before, after *state, at time.Time, elapsed time.Duration) {
+	if c.onEvent == nil || before.State == after.State && before.override == after.override {
+		return
+	}
+	e := Event{
+		Dependency: c.dependency,
+		From:       before.State,
+		To:         after.State,
+		Override:   after.override,
+		Seq:        after.seq,
+		Openings:   after.openings,
+		At:         at,
+		Rule:       after.rule,
+		Elapsed:    elapsed,
+		RunID:      RunID(ctx),
+	}
+	switch {
+	case before.State == after.State:
+		e.Type, e.Rule = EventOverridden, ""
+	case after.State == StateOpen:
+		e.Type = EventOpened
+		e.Capped = after.capped && (!before.capped || after.openings == 1) // 1: an earlier stay is forgotten
+		e.RetryAt = after.from.Add(after.hold)
+		e.Kind, e.Failures, e.Calls, e.Err = after.cause, after.failures, after.calls, after.err
+	case after.State == StateHalfOpen:
+		e.Type, e.Rule = EventHalfOpened, ""
+	default:
+		e.Type = EventClosed
+	}
+	if c.out == nil {
+		c.out = new(outbox)
+	}
+	c.out.events = append(c.out.events, letter{context.WithoutCancel(ctx), e})
+}
+
+// deliver hands out what is in the outbox, unless somebody does already. It must be called
+// with no lock held.
+func (c *circuit) deliver() {
+	for c.deliverOne() {
+	}
+}
+
+func (c *circuit) deliverOne() bool {
+	if c.onEvent == nil {
+		return false
+	}
+	c.mu.Lock()
+	if c.out == nil || c.out.delivering || len(c.out.events) == 0 {
+		c.mu.Unlock()
+		return false
+	}
+	next := c.out.events[0]
+	c.out.events = slices.Delete(c.out.events, 0, 1)
+	c.out.delivering = true
+	c.mu.Unlock()
+
+	returned := false
+	defer func() {
+		c.mu.Lock()
+		c.out.delivering = false
+		c.mu.Unlock()
+		if !returned { // Goexit ends this goroutine, not the events behind
+			c.deliver()
+		}
+	}()
+	c.safely(func() { c.onEvent(next.ctx, next.event) })
+	returned = true
+	return true
+}
+
+// safely runs code of the user, whose panic must neither be lost nor cost the caller its
+// result. It returns nil if f returned.
+func (c *circuit) safely(f func()) (p *PanicError) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil { // else Goexit, which nothing can stop
+			c.hookPanics.Add(1)
+			p = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	f()
+	returned = true
+	return nil
+}

@@ -1,0 +1,387 @@
+package toolcircuit
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// This file is the state machine: values and steps from one to the next. Nothing here
+// locks, reads a clock or calls code of the user.
+//
+//	state                     a call arrives           its outcome, of the same epoch
+//	closed                    runs                     healthy: streak = 0; fault: streak + 1, at the threshold or rate -> open; pause -> open
+//	open, cooldown running    refused                  none
+//	open, cooldown over       becomes the probe -> half-open
+//	half-open, slot taken     refused until the lease  healthy: after ProbeSuccesses -> closed, else slot free
+//	half-open, slot free      becomes the probe        fault -> open; pause -> open; ignored: slot free
+
+// State is what a circuit does with calls.
+type State string
+
+// The states.
+const (
+	StateClosed   State = "closed"    // calls run
+	StateOpen     State = "open"      // calls are refused
+	StateHalfOpen State = "half_open" // one call at a time runs, as a probe
+)
+
+// state is everything that a circuit knows. A published state never changes, nor does what
+// it points to: each step takes a copy and returns the next one. A call carries the state
+// that admitted it, whose seq is its epoch and whose probe is the slot it holds.
+type state struct {
+	*rules
+	State    State
+	seq      uint64    // the epoch: a new one with each change of State and each Reset
+	since    time.Time // when the epoch began
+	rule     Rule      // that led to State; half-open: that led to open
+	override Override
+	plain    bool // a healthy call needs nothing but this state to still be the published one
+
+	// Closed.
+	streak int    // counted failures in a row
+	mark   uint64 // counted failures in all; tells who was admitted before one of them
+	window *window
+
+	openings int  // in memory; they outlive a recovery
+	capped   bool // their cooldown has reached MaxCooldown
+	probe    uint64
+
+	*trouble // nil: none since the last healthy call
+	*gate    // nil: calls run
+}
+
+// trouble is what the dependency did in the streak or, when not closed, for the opening.
+type trouble struct {
+	cause           Kind
+	err             error
+	failures, calls int       // that the opening rule counted
+	asked           time.Time // calls are not wanted before this, as the dependency itself said
+}
+
+// gate is what an open or half-open circuit puts before calls.
+type gate struct {
+	from       time.Time // of the opening or of the latest probe
+	byCurve    bool      // open: the wait is at least what the curve gives
+	held       bool      // half-open: the latest probe has the slot
+	successes  int       // half-open
+	writesFrom time.Time // half-open: tools with SideEffects may probe from here on
+
+	// These follow from the rest, in publish. Calls are refused for hold from the gate's
+	// beginning on, those of tools with SideEffects for holdWrites; 0 is not at all.
+	hold, holdWrites       time.Duration
+	refusal, refusalWrites *OpenError
+}
+
+// input is what a step is told beside the call: the time, what tells this circuit's jitter
+// from that of others, and for a failure what the rate window holds.
+type input struct {
+	now             time.Time
+	salt            uint64
+	failures, calls int
+}
+
+// admit returns the state in which the call that arrives is the probe. The cooldown must be
+// over and the slot free or its lease over.
+func (s state) admit(in input) (state, bool) {
+	g := *s.gate
+	if s.State == StateOpen {
+		g.writesFrom = g.from.Add(g.holdWrites)
+		s.enter(StateHalfOpen, in.now)
+	}
+	s.probe++
+	g.held = true
+	g.from = in.now
+	s.gate = &g
+	return s, true
+}
+
+// settle returns the state after a call that the state by admitted has ended with v, and
+// whether that changed anything.
+func (s state) settle(in input, by *state, v Verdict, err error) (state, bool) {
+	switch {
+	case by.seq != s.seq:
+		return s.settleLate(in, by, v)
+	case s.State == StateClosed:
+		return s.settleClosed(in, by, v, err)
+	default:
+		return s.settleProbe(in, by, v, err)
+	}
+}
+
+func (s state) settleClosed(in input, by *state, v Verdict, err error) (state, bool) {
+	switch v.Effect {
+	case Heal:
+		s.streak, s.trouble = 0, nil
+		return s, true
+	case Pause:
+		s.blame(in, v, err)
+		return s.open(in, v, RulePause, s.streak+1, s.streak+1), true
+	case Count:
+		s.blame(in, v, err)
+		counted := !s.CountBurstOnce || by.mark == s.mark
+		if counted {
+			s.streak++
+			s.mark++
+		}
+		byStreak := counted && s.streak >= s.FailureThreshold
+		byRate := s.FailureRate > 0 && in.calls >= s.MinCalls &&
+			float64(in.failures)/float64(in.calls) >= s.FailureRate
+		switch {
+		case byStreak && byRate:
+			return s.open(in, v, RuleThresholdRate, in.failures, in.calls), true
+		case byStreak:
+			return s.open(in, v, RuleThreshold, s.streak, max(s.streak, in.calls)), true
+		case byRate:
+			return s.open(in, v, RuleRate, in.failures, in.calls), true
+		}
+		return s, true
+	}
+	return s, false
+}
+
+// settleProbe is settle for half-open. A probe that outlived its lease has lost the slot,
+// which only its holder can free, but not its vote.
+func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bool) {
+	g := *s.gate
+	holder := by.probe == s.probe
+	if holder {
+		g.held = false
+	}
+	switch v.Effect {
+	case Heal:
+		g.successes++
+		if g.successes >= s.ProbeSuccesses {
+			return s.close(in, RuleProbe), true
+		}
+	case Count, Pause:
+		rule := RuleProbe
+		if v.Effect == Pause {
+			rule = RulePause
+		}
+		s.trouble = nil
+		s.blame(in, v, err)
+		return s.open(in, v, rule, 1, 1), true
+	}
+	s.gate = &g
+	return s, holder || v.Effect == Heal
+}
+
+// settleLate is settle for a call of another epoch, which decides nothing. Yet while the
+// circuit is open, a failure of the epoch that just ended may tell that the wait is too
+// short: it may move the reopening later, never earlier (BerriAI/litellm#40130).
+func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
+	if s.State != StateOpen || by.seq+1 != s.seq || v.Effect != Count && v.Effect != Pause {
+		return s, false
+	}
+	if v.RetryAfter > 0 {
+		return s, s.ask(in, v)
+	}
+	g := *s.gate
+	g.byCurve = true
+	s.gate = &g
+	return s, !s.byCurve
+}
+
+// untouched reports whether a call of this epoch that ended with v changes nothing.
+func (s *state) untouched(v Verdict) bool {
+	return s.State == StateClosed && (v.Effect == Ignore || v.Effect == Heal && s.trouble == nil)
+}
+
+// open returns the open state. A wait that the dependency asked for stands in for the curve.
+func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
+	s.openings = s.openingsAt(in.now)
+	if rule != RulePause {
+		s.openings++
+	}
+	g := gate{from: in.now, byCurve: v.RetryAfter <= 0}
+	s.capped = g.byCurve && s.curve() >= s.MaxCooldown
+	s.trouble.failures, s.trouble.calls = failures, calls
+	s.rule, s.gate = rule, &g
+	s.enter(StateOpen, in.now)
+	return s
+}
+
+// endCooldown drops what the curve gives from the wait of the open state in which a monitor
+// began its check. What the dependency asked for stands.
+func (s state) endCooldown(by *state) (state, bool) {
+	if s.State != StateOpen || s.seq != by.seq || !s.byCurve {
+		return s, false
+	}
+	g := *s.gate
+	g.byCurve = false
+	s.gate = &g
+	return s, true
+}
+
+// close returns the closed state. Openings stay in memory, the rest is forgotten.
+func (s state) close(in input, rule Rule) state {
+	s.rule, s.trouble, s.gate = rule, nil, nil
+	s.enter(StateClosed, in.now)
+	s.window = s.newWindow(in.now)
+	return s
+}
+
+// reset returns the closed state of a circuit that remembers nothing, also if it is closed.
+func (s state) reset(in input) state {
+	s.openings, s.capped = 0, false
+	return s.close(in, RuleReset)
+}
+
+// enter begins an epoch. What the old one counted is over.
+func (s *state) enter(to State, now time.Time) {
+	s.State, s.seq, s.since = to, s.seq+1, now
+	s.streak, s.window = 0, nil
+}
+
+// blame records a failure as the reason for what may follow from it. The latest failure is
+// the cause, but silence outranks an answer: one timeout among refusals of a live server
+// means that it may not be reachable (NousResearch/hermes-agent#109245).
+func (s *state) blame(in input, v Verdict, err error) {
+	silent := func(k Kind) bool { return k == KindUnavailable || k == KindTimeout || k == KindDeadline }
+	t := trouble{}
+	if s.trouble != nil {
+		t = *s.trouble
+	}
+	if silent(v.Kind) || !silent(t.cause) {
+		t.cause = v.Kind
+	}
+	t.err = err
+	s.trouble = &t
+	s.ask(in, v)
+}
+
+// ask notes until when the dependency asked to be left alone, unless it asked for longer
+// before, and reports whether that is news.
+func (s *state) ask(in input, v Verdict) bool {
+	if v.RetryAfter <= 0 {
+		return false
+	}
+	until := in.now.Add(min(max(v.RetryAfter, time.Millisecond), s.MaxRetryAfter))
+	if !until.After(s.asked) {
+		return false
+	}
+	t := *s.trouble
+	t.asked = until
+	s.trouble = &t
+	return true
+}
+
+// openingsAt returns the openings that are still in memory at a time.
+func (s *state) openingsAt(now time.Time) int {
+	if s.State == StateClosed && now.Sub(s.since) >= s.BackoffMemory {
+		return 0
+	}
+	return s.openings
+}
+
+// withRules returns s under another policy. A window of another length starts empty, and
+// what an open circuit waits for is computed anew.
+func (s state) withRules(in input, r *rules) state {
+	old := s.rules
+	s.rules = r
+	if s.State == StateClosed && (r.Window != old.Window || (r.FailureRate > 0) != (s.window != nil)) {
+		s.window = s.newWindow(in.now)
+	}
+	if latest := s.since.Add(r.MaxRetryAfter); s.State == StateOpen && s.asked.After(latest) {
+		t := *s.trouble
+		t.asked = latest
+		s.trouble = &t
+	}
+	return s
+}
+
+func (s *state) newWindow(now time.Time) *window {
+	if s.FailureRate == 0 {
+		return nil
+	}
+	return newWindow(now, s.Window)
+}
+
+// curve is the wait that the policy gives for the openings in memory, without jitter.
+func (s *state) curve() time.Duration {
+	wait := float64(s.Cooldown) * math.Pow(s.Multiplier, float64(max(s.openings, 1)-1))
+	if !(wait < float64(s.MaxCooldown)) { // also what is no number any more
+		return s.MaxCooldown
+	}
+	return time.Duration(wait)
+}
+
+// cooldown is how long an open circuit waits from its opening on: what the curve gives and
+// what the dependency asked for, whichever applies and is longer.
+func (s *state) cooldown(salt uint64) time.Duration {
+	asked := s.asked.Sub(s.since)
+	if !s.byCurve {
+		return max(asked, 0)
+	}
+	wait := s.curve()
+	if s.Jitter > 0 {
+		least := max(s.Cooldown, min(wait, time.Duration(float64(s.MaxCooldown)/(1+s.Jitter))))
+		part := s.Jitter * rand.New(rand.NewPCG(salt, s.seq)).Float64()
+		wait = min(least+time.Duration(part*float64(least)), s.MaxCooldown)
+	}
+	return max(asked, wait)
+}
+
+// refuses reports whether calls are refused that long after the beginning of the gate.
+func (s *state) refuses(elapsed time.Duration) bool {
+	return s.gate != nil && s.hold > 0 && elapsed < s.hold
+}
+
+// at is the State as a reader sees it at a time, which alone makes an open circuit
+// half-open.
+func (s *state) at(now time.Time) State {
+	if s.State == StateOpen && !s.refuses(now.Sub(s.from)) {
+		return StateHalfOpen
+	}
+	return s.State
+}
+
+// publish returns s with all that follows from it, ready to be shared.
+func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
+	s.plain = s.State == StateClosed && s.override == OverrideNone && !s.watched && s.window == nil
+	g := gate{}
+	switch s.State {
+	case StateOpen:
+		g = *s.gate
+		g.hold = s.cooldown(salt)
+		g.holdWrites = g.hold + s.curve()
+	case StateHalfOpen:
+		g = *s.gate
+		g.hold = 0
+		if g.held {
+			g.hold = s.ProbeTimeout
+		}
+		g.holdWrites = max(g.hold, g.writesFrom.Sub(g.from))
+	}
+	s.gate = nil
+	if s.State != StateClosed || s.override == OverrideOpen {
+		s.gate = &g
+		g.refusal = s.newRefusal(dependency, g.hold, c)
+		g.refusalWrites = s.newRefusal(dependency, g.holdWrites, c)
+	}
+	return &s
+}
+
+// newRefusal returns the error of all calls that the gate holds back for that long.
+func (s *state) newRefusal(dependency string, hold time.Duration, c clock.Clock) *OpenError {
+	e := &OpenError{
+		Dependency: dependency,
+		State:      s.State,
+		Reason:     ReasonDependencyOpen,
+		Since:      s.since,
+		clock:      c,
+	}
+	if s.State != StateClosed {
+		e.Cause, e.Rule = s.cause, s.rule
+		e.Failures, e.Openings, e.capped = s.failures, s.openings, s.capped
+	}
+	if s.override == OverrideOpen {
+		e.State, e.Reason = StateOpen, ReasonManualOpen
+	} else {
+		e.RetryAt, e.wait = s.from.Add(hold), hold
+	}
+	return e
+}

@@ -1,0 +1,291 @@
+package toolcircuit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Policy says when a circuit opens, for how long, and what closes it. It is data: it
+// compares with ==, and its JSON has durations as "30s" and leaves out what has its
+// default. The zero Policy is the default policy, and so is each zero field.
+//
+// UnmarshalJSON changes only the fields that are present, so that JSON can be laid over a
+// policy that others share.
+type Policy struct {
+	// FailureThreshold is the number of counted failures in a row that open the circuit.
+	// Zero: 5. Use math.MaxInt to open by FailureRate alone.
+	FailureThreshold int `json:"failureThreshold"`
+
+	// FailureRate, above 0 and at most 1, also opens the circuit once at least MinCalls
+	// healthy or counted calls are within the sliding Window and failures/calls reaches it.
+	// Zero: no rate rule, and successes are not even counted. MinCalls is for the closed
+	// state only: one failed probe reopens (nodeshift/opossum#276).
+	FailureRate float64 `json:"failureRate"`
+	// Window is the length of the sliding window of FailureRate. Zero: 60s; at least 10ms.
+	Window time.Duration `json:"window"`
+	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20.
+	MinCalls int `json:"minCalls"`
+
+	// SlowCall makes a healthy call that takes longer count as a failure of kind slow; its
+	// value is passed on all the same. Zero: off.
+	SlowCall time.Duration `json:"slowCall"`
+
+	// CallTimeout is the deadline of each call. The operation's context ends with
+	// context.DeadlineExceeded and a cause of its own, so that circuits around one another
+	// never take each other's deadline for theirs. On the real clock the context shows the
+	// deadline; with an injected clock it does not, for the network would believe a mock's
+	// 1970. Zero: off.
+	CallTimeout time.Duration `json:"callTimeout"`
+	// IgnoreDeadline makes the end of the caller's own deadline say nothing about the
+	// dependency, also where there is no CallTimeout. With CallTimeout it never does.
+	IgnoreDeadline bool `json:"ignoreDeadline"`
+	// CountUnknown makes errors that no rule and no Classifier knows count.
+	CountUnknown bool `json:"countUnknown"`
+	// CountBurstOnce makes one observation of one parallel batch: failures of calls that
+	// were admitted before the last counted failure was known do not add to the streak.
+	// The rate window counts them all.
+	CountBurstOnce bool `json:"countBurstOnce"`
+
+	// Cooldown, Multiplier and MaxCooldown give the time from an opening to the next
+	// probe: min(Cooldown * Multiplier^(n-1), MaxCooldown), where n is the number of
+	// openings in memory. Zero: 30s, 2, and the greater of 10m and Cooldown. With the
+	// defaults:
+	//
+	//	n     1    2   3   4   5   6
+	//	wait  30s  1m  2m  4m  8m  10m
+	//
+	// A Multiplier of 1 is a fixed cooldown. Cooldown is at least 1ms.
+	Cooldown    time.Duration `json:"cooldown"`
+	Multiplier  float64       `json:"multiplier"`
+	MaxCooldown time.Duration `json:"maxCooldown"`
+	// Jitter, from 0 to 1, makes each computed wait longer by a part of up to Jitter, so
+	// that a fleet does not return at one moment; at the cap it makes room for that below
+	// MaxCooldown. It depends on nothing but Options.Seed, the dependency and the epoch.
+	// A wait that the dependency asked for has none. Zero: none.
+	Jitter float64 `json:"jitter"`
+	// BackoffMemory is how long the circuit must stay closed until earlier openings are
+	// forgotten, so that a flapping dependency does not start over at the shortest
+	// cooldown. Zero: MaxCooldown.
+	BackoffMemory time.Duration `json:"backoffMemory"`
+	// MaxRetryAfter is the longest wait that a dependency may ask for. Zero: MaxCooldown;
+	// at least 1ms.
+	MaxRetryAfter time.Duration `json:"maxRetryAfter"`
+
+	// ProbeSuccesses is the number of successes in a row, one probe at a time within one
+	// half-open episode, that close the circuit. Zero: 1.
+	ProbeSuccesses int `json:"probeSuccesses"`
+	// ProbeTimeout is how long a probe keeps its slot; past it the next caller becomes a
+	// probe too. Zero: the greater of 60s and twice CallTimeout.
+	ProbeTimeout time.Duration `json:"probeTimeout"`
+}
+
+// maxMinCalls keeps MinCalls within what the window's counters can hold.
+const maxMinCalls = 1 << 20
+
+// withDefaults returns p with every zero field that has another default filled in.
+func (p Policy) withDefaults() Policy {
+	setDefault(&p.FailureThreshold, 5)
+	setDefault(&p.Window, time.Minute)
+	setDefault(&p.MinCalls, 20)
+	setDefault(&p.Cooldown, 30*time.Second)
+	setDefault(&p.Multiplier, 2)
+	setDefault(&p.MaxCooldown, max(10*time.Minute, p.Cooldown))
+	setDefault(&p.BackoffMemory, p.MaxCooldown)
+	setDefault(&p.MaxRetryAfter, p.MaxCooldown)
+	setDefault(&p.ProbeSuccesses, 1)
+	setDefault(&p.ProbeTimeout, max(time.Minute, 2*min(p.CallTimeout, math.MaxInt64/2)))
+	return p
+}
+
+func setDefault[T comparable](field *T, value T) {
+	if *field == *new(T) {
+		*field = value
+	}
+}
+
+// Validate returns an error that names the first field that is negative, not a number or
+// in contradiction to another, with what it holds and what it should. The zero Policy is
+// valid.
+func (p Policy) Validate() error {
+	for name, v := range fieldsOf(&p) {
+		bad := false
+		switch v := v.Addr().Interface().(type) {
+		case *int:
+			bad = *v < 0
+		case *time.Duration:
+			bad = *v < 0
+		case *float64:
+			bad = !(*v >= 0) || math.IsInf(*v, 1)
+		}
+		if bad {
+			return fieldError(name.Name, v.Interface(), "a finite value that is not negative")
+		}
+	}
+	p = p.withDefaults()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		ok   bool
+		name string
+		got  any
+		want string
+	}{
+		{p.FailureRate <= 1, "FailureRate", p.FailureRate, "a rate from 0 (off) to 1"},
+		{p.Window >= 10*ms, "Window", p.Window, "at least 10ms"},
+		{p.MinCalls <= maxMinCalls, "MinCalls", p.MinCalls, fmt.Sprint("at most ", maxMinCalls)},
+		{p.Cooldown >= ms, "Cooldown", p.Cooldown, "at least 1ms"},
+		{p.Multiplier >= 1, "Multiplier", p.Multiplier, "at least 1"},
+		{p.MaxCooldown >= p.Cooldown, "MaxCooldown", p.MaxCooldown, fmt.Sprint("at least Cooldown, ", p.Cooldown)},
+		{p.Jitter <= 1, "Jitter", p.Jitter, "a part from 0 to 1"},
+		{p.MaxRetryAfter >= ms, "MaxRetryAfter", p.MaxRetryAfter, "at least 1ms"},
+		{p.ProbeTimeout >= p.CallTimeout, "ProbeTimeout", p.ProbeTimeout, fmt.Sprint("at least CallTimeout, ", p.CallTimeout)},
+		{p.SlowCall < p.CallTimeout || p.SlowCall == 0 || p.CallTimeout == 0, "SlowCall", p.SlowCall, fmt.Sprint("less than CallTimeout, ", p.CallTimeout)},
+	} {
+		if !c.ok {
+			return fieldError(c.name, c.got, c.want)
+		}
+	}
+	return nil
+}
+
+func fieldError(name string, got any, want string) error {
+	return fmt.Errorf("toolcircuit: Policy.%s: got %v, want %s", name, got, want)
+}
+
+// fieldsOf ranges over the fields of p, each with its place in p.
+func fieldsOf(p *Policy) func(yield func(reflect.StructField, reflect.Value) bool) {
+	return func(yield func(reflect.StructField, reflect.Value) bool) {
+		v := reflect.ValueOf(p).Elem()
+		for i := range v.NumField() {
+			if !yield(v.Type().Field(i), v.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+// MarshalJSON writes the fields that differ from their default, in the order of Policy.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	p = p.withDefaults()
+	out := []byte{'{'}
+	for f, v := range fieldsOf(&p) {
+		without := p
+		reflect.ValueOf(&without).Elem().FieldByIndex(f.Index).SetZero()
+		without = without.withDefaults()
+		if without == p {
+			continue
+		}
+		value := v.Interface()
+		if d, ok := value.(time.Duration); ok {
+			value = shortDuration(d)
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(fmt.Appendf(out, "%q:", f.Tag.Get("json")), text...)
+	}
+	return append(out, '}'), nil
+}
+
+// shortDuration is d's usual text without the zero units at its end: "10m", not "10m0s".
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// UnmarshalJSON lays the fields that data has over p; p is unchanged on an error. A field
+// that Policy does not have, or has twice, is an error, and so is 0 for a field whose
+// default is not 0: a 0 that someone typed must not be taken for one left out.
+func (p *Policy) UnmarshalJSON(data []byte) error {
+	next := *p
+	places := make(map[string]reflect.Value)
+	for f, v := range fieldsOf(&next) {
+		places[f.Tag.Get("json")] = v
+	}
+	seen := make(map[string]bool)
+	d := json.NewDecoder(bytes.NewReader(data))
+	switch open, err := d.Token(); {
+	case err != nil:
+		return fmt.Errorf("toolcircuit: policy: %w", err)
+	case open == nil: // null, which by encoding/json's custom changes nothing
+		return nil
+	case open != json.Delim('{'):
+		return fmt.Errorf("toolcircuit: policy: got %s, want a JSON object", bytes.TrimSpace(data))
+	}
+	for d.More() {
+		key, err := d.Token()
+		var value json.RawMessage
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		if err != nil {
+			return fmt.Errorf("toolcircuit: policy: %w", err)
+		}
+		name := key.(string)
+		place, known := places[name]
+		switch {
+		case !known:
+			return fmt.Errorf("toolcircuit: policy: unknown field %q", name)
+		case seen[name]:
+			return fmt.Errorf("toolcircuit: policy: field %q is there twice", name)
+		case string(value) == "null":
+			continue
+		}
+		seen[name] = true
+		if err := decodeField(place, value); err != nil {
+			return fmt.Errorf("toolcircuit: policy: %s: %w", name, err)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("toolcircuit: policy: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("toolcircuit: policy: more than one JSON value")
+	}
+	for f, v := range fieldsOf(&next) {
+		filled := next.withDefaults()
+		if v.IsZero() && seen[f.Tag.Get("json")] && !reflect.ValueOf(filled).FieldByIndex(f.Index).IsZero() {
+			return fmt.Errorf("toolcircuit: policy: %s: got 0, want a value, or no such field for the default", f.Tag.Get("json"))
+		}
+	}
+	*p = next
+	return nil
+}
+
+// decodeField decodes one value of a Policy's JSON into its place.
+func decodeField(place reflect.Value, value json.RawMessage) error {
+	d, ok := place.Addr().Interface().(*time.Duration)
+	if !ok {
+		if err := json.Unmarshal(value, place.Addr().Interface()); err != nil {
+			return fmt.Errorf("got %s, want a %s", value, place.Type())
+		}
+		return nil
+	}
+	var text string
+	err := json.Unmarshal(value, &text)
+	if err == nil {
+		*d, err = time.ParseDuration(text)
+	}
+	if err != nil {
+		return fmt.Errorf(`got %s, want a duration such as "30s"`, value)
+	}
+	return nil
+}

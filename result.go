@@ -1,0 +1,520 @@
+package toolcircuit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// ErrCircuitOpen is the condition behind every refusal: errors.Is(err, ErrCircuitOpen) reports
+// that a call was refused and not executed. The data is in [OpenError].
+var ErrCircuitOpen = errors.New("toolcircuit: circuit open")
+
+// OpenError is the refusal of a call. A circuit makes one for each state that it publishes and hands
+// it to every call that the state refuses, so it must not be changed. It may be read from any
+// goroutine. What a model should read is made from it by [ResultOf].
+type OpenError struct {
+	Dependency string
+	State      State     // as published: an open circuit reads open until a probe goes out
+	Reason     Reason    // the zero Reason is taken for ReasonDependencyOpen
+	Cause      Kind      // of the failure that opened the circuit or, under ReasonRepeatedCall, of the call repeated
+	Rule       Rule      // what opened the circuit
+	Failures   int       // that it counted
+	Openings   int       // in memory, this one included
+	Since      time.Time // when State began
+	RetryAt    time.Time // when a call may be let through, at the latest; zero if no time ends the refusal
+
+	clock  clock.Clock   // nil: real time
+	wait   time.Duration // the full wait, which RetryAfter never exceeds; 0: no bound known
+	capped bool          // the wait has reached MaxCooldown
+}
+
+// Error names the dependency and the reason, for logs. It is no text for a model.
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("toolcircuit: %s: %s", e.Dependency, cmp.Or(e.Reason, ReasonDependencyOpen))
+}
+
+// Is reports whether target is [ErrCircuitOpen].
+func (e *OpenError) Is(target error) bool { return target == ErrCircuitOpen }
+
+// RetryAfter returns the time from now to RetryAt on the circuit's clock: 0 when that is over or no
+// such moment is known, and never more than the full wait, even if the clock has stepped back.
+func (e *OpenError) RetryAfter() time.Duration {
+	if e.RetryAt.IsZero() {
+		return 0
+	}
+	left := time.Until(e.RetryAt)
+	if e.clock != nil {
+		left = e.clock.Until(e.RetryAt)
+	}
+	if e.wait > 0 {
+		left = min(left, e.wait)
+	}
+	return max(left, 0)
+}
+
+// Reason says why a [Result] is not ok. The set is closed and part of the API.
+type Reason string
+
+const (
+	ReasonDependencyOpen  Reason = "dependency_open"  // the circuit is open, or half-open with its probe out
+	ReasonManualOpen      Reason = "manual_open"      // an operator's override; no time ends it
+	ReasonCallFailed      Reason = "call_failed"      // the call ran and failed
+	ReasonBusy            Reason = "busy"             // every slot for concurrent calls is taken
+	ReasonRepeatedCall    Reason = "repeated_call"    // the run has made this very call before
+	ReasonBudgetExhausted Reason = "budget_exhausted" // the run has used up its calls
+)
+
+// Status is the form of a [Result].
+type Status string
+
+const (
+	StatusOK       Status = "ok"       // Value is the tool's
+	StatusBlocked  Status = "blocked"  // refused: the dependency got no call
+	StatusFailed   Status = "failed"   // called, and failed; see WrapSoft
+	StatusFallback Status = "fallback" // Value is a substitute; see Result.Or
+)
+
+// Action is a step that a model may take in place of a call. The set is closed and part of the API.
+type Action string
+
+const (
+	ActionAnswerWithout  Action = "answer_without"  // go on without the tool and say what is missing
+	ActionUseAlternative Action = "use_alternative" // call one of Alternatives, or some other tool
+	ActionPause          Action = "pause"           // wait until the block or the named time is over
+	ActionEscalate       Action = "escalate"        // tell a person
+)
+
+// actions is the closed set of actions.
+var actions = []Action{ActionAnswerWithout, ActionUseAlternative, ActionPause, ActionEscalate}
+
+// Values of [Blocked].Outcome.
+const (
+	outcomeUnknown   = "unknown"
+	outcomeDuplicate = "duplicate"
+)
+
+// Result is what a model reads about one call: a value, or why there is none and what to do
+// instead. Its tags alone decide both the JSON and the schema that is inferred from the type, and a
+// Result of every Status validates against that schema. The zero Result says nothing; make one with
+// [ResultOf].
+type Result[T any] struct {
+	Status  Status `json:"status"`
+	Value   *T     `json:"value,omitempty"` // set when ok or fallback, zero values included
+	Blocked        // but for Outcome, zero when ok: one set of keys, whatever the Status
+	Source  string `json:"source,omitempty"` // of a fallback's Value
+	Advice  string `json:"advice,omitempty"` // a warning that comes with a call that ran
+}
+
+// Blocked says why a call has no value of its own. Every key is optional, so that the inferred schema
+// holds for each [Status].
+type Blocked struct {
+	Reason       Reason    `json:"reason,omitempty"`
+	Dependency   string    `json:"dependency,omitempty"`   // that refused or failed: the inner one, if a call inside the tool was refused
+	Tool         string    `json:"tool,omitempty"`         // that the model called; absent if the circuit has no Tool.Name
+	State        State     `json:"state,omitempty"`        // of the circuit that refused
+	Executed     *bool     `json:"executed,omitempty"`     // false when refused, true when the dependency answered, absent when nobody can know
+	Outcome      string    `json:"outcome,omitempty"`      // "unknown" where Executed is absent; "duplicate": ok, for the effect had happened before
+	Cause        Kind      `json:"cause,omitempty"`        // the kind of the failure behind this
+	Rule         Rule      `json:"rule,omitempty"`         // that opened the circuit
+	Failures     int       `json:"failures,omitempty"`     // that the rule counted
+	Retryable    *bool     `json:"retryable,omitempty"`    // whether the same call may work later; false for every refusal
+	RetryAfterMS int64     `json:"retryAfterMs,omitempty"` // milliseconds from now, rounded up; at least 1 while a time ends the block
+	RetryAt      time.Time `json:"retryAt,omitzero"`       // the same moment in UTC, rounded up to the second
+	NextActions  []Action  `json:"nextActions,omitempty"`  // best first
+	Alternatives []string  `json:"alternatives,omitempty"` // tools that can stand in
+	BlockedCalls int       `json:"blockedCalls,omitempty"` // in this turn of the run
+	EndTurn      bool      `json:"endTurn,omitempty"`      // the run should stop calling tools in this turn
+	Message      string    `json:"message,omitempty"`      // the same in under 60 words
+}
+
+// Or returns a blocked or failed r as a fallback: value, the source it came from, and r's Reason and
+// Message to say why. What a session noted about the run stays. Any other r comes back unchanged.
+func (r Result[T]) Or(value T, source string) Result[T] {
+	if r.Status != StatusBlocked && r.Status != StatusFailed {
+		return r
+	}
+	return Result[T]{
+		Status:  StatusFallback,
+		Value:   &value,
+		Blocked: Blocked{Reason: r.Reason, BlockedCalls: r.BlockedCalls, EndTurn: r.EndTurn, Message: r.Message},
+		Source:  source,
+		Advice:  r.Advice,
+	}
+}
+
+// verdict returns how r settles as the value of a call under an outer circuit, and false where r is
+// an ordinary value. Neither a refusal nor a substitute proves the outer dependency healthy.
+func (r Result[T]) verdict() (Verdict, bool) {
+	switch r.Status {
+	case StatusBlocked, StatusFallback:
+		return Verdict{Effect: Ignore, Kind: KindRejected}, true
+	case StatusFailed:
+		return Verdict{Effect: r.Cause.effect(), Kind: r.Cause}, true
+	}
+	return Verdict{}, false
+}
+
+// ResultOf turns what a call under c returned into a Result. A refusal at any depth of err becomes
+// blocked, an error marked [Duplicate] is ok with value, and any other error is returned with the
+// zero Result.
+//
+// If the refusal came from another circuit, the tool had begun when a call inside it was refused.
+// The Result then names that inner dependency, and its Outcome is unknown.
+func ResultOf[T any](c *ToolCircuit, value T, err error) (Result[T], error) {
+	c.mustHave(context.Background())
+	switch Classify(context.Background(), Outcome{Err: err}).Kind {
+	case KindOK:
+		return Result[T]{Status: StatusOK, Value: &value}, nil
+	case KindDuplicate:
+		return duplicate(value), nil
+	case KindRejected:
+		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusalIn(err))}, nil
+	}
+	return Result[T]{}, err
+}
+
+// WrapResult is [Wrap] for a tool whose caller is a model: what the wrapped tool returns goes through
+// [ResultOf]. A nil argument panics.
+func WrapResult[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Result[Out], error) {
+	c.mustHaveTool("WrapResult", tool == nil)
+	return func(ctx C, in In) (Result[Out], error) {
+		out, err := call(c, tool, ctx, in, nil)
+		return ResultOf(c, out, err)
+	}
+}
+
+// WrapSoft is [WrapResult] for a runtime in which the error of a tool ends the run: failures become
+// failed results. Kinds canceled, deadline and interrupt stay errors, for they belong to the runtime,
+// and so does the error of a context that had ended before the call. Panics pass.
+func WrapSoft[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Result[Out], error) {
+	c.mustHaveTool("WrapSoft", tool == nil)
+	return func(ctx C, in In) (Result[Out], error) {
+		var v Verdict // stays zero if the tool is not called
+		out, err := call(c, tool, ctx, in, &v)
+		r, err := ResultOf(c, out, err)
+		if err == nil {
+			return r, nil
+		}
+		switch v.Kind {
+		case KindCanceled, KindDeadline, KindInterrupt, "":
+			return r, err
+		case KindDuplicate: // so a Classifier says
+			return duplicate(out), nil
+		}
+		return Result[Out]{Status: StatusFailed, Blocked: failed(c, v)}, nil
+	}
+}
+
+// duplicate is the Result of a call whose effect had happened before.
+func duplicate[T any](value T) Result[T] {
+	return Result[T]{Status: StatusOK, Value: &value, Blocked: Blocked{Outcome: outcomeDuplicate}}
+}
+
+// refusalIn returns the outermost refusal in err's tree or, where that holds no more than
+// [ErrCircuitOpen], one that knows nothing.
+func refusalIn(err error) *OpenError {
+	for err := range tree(err) {
+		if e, ok := err.(*OpenError); ok {
+			return e
+		}
+	}
+	return &OpenError{}
+}
+
+// refused returns what a model is told about the refusal e of a call of c's tool.
+func refused(c *ToolCircuit, e *OpenError) Blocked {
+	b := Blocked{
+		Reason:       cmp.Or(e.Reason, ReasonDependencyOpen),
+		Dependency:   cmp.Or(e.Dependency, c.Dependency()),
+		Tool:         c.tool.Name,
+		State:        e.State,
+		Cause:        e.Cause,
+		Rule:         e.Rule,
+		Failures:     e.Failures,
+		Retryable:    ptr(false),
+		NextActions:  nextActions(c.tool),
+		Alternatives: slices.Clone(c.tool.Alternatives),
+	}
+	if b.Dependency == c.Dependency() {
+		b.Executed = ptr(false)
+	} else {
+		b.Outcome = outcomeUnknown
+	}
+	switch b.Reason {
+	case ReasonBusy:
+		b.NextActions = putFirst(ActionPause, b.NextActions)
+	case ReasonDependencyOpen:
+		if !e.RetryAt.IsZero() {
+			b.RetryAfterMS = max(ceil(e.RetryAfter(), time.Millisecond), 1)
+			b.RetryAt = e.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second)
+		}
+		if e.capped {
+			b.NextActions = putFirst(ActionEscalate, b.NextActions)
+		}
+	}
+	return tell(c, b, e)
+}
+
+// failed returns what a model is told about a call of c's tool that was judged v.
+//
+// The same call may work later if the kind is transient: timeout, unavailable, rate_limited or slow.
+// An unknown failure is not, for nothing says that a repeat would help. Neither is one that leaves
+// open whether a side effect happened: a repeat could make it happen twice
+// (langchain-ai/langchain#40688).
+func failed(c *ToolCircuit, v Verdict) Blocked {
+	b := Blocked{
+		Reason:       ReasonCallFailed,
+		Dependency:   c.Dependency(),
+		Tool:         c.tool.Name,
+		Cause:        v.Kind,
+		RetryAfterMS: ceil(v.RetryAfter, time.Millisecond),
+	}
+	if answered(v.Kind) {
+		b.Executed = ptr(true)
+	} else {
+		b.Outcome = outcomeUnknown
+	}
+	transient := v.Effect == Pause || v.Kind.effect() == Count && v.Kind != KindPanic
+	b.Retryable = ptr(transient && !doubtful(b, c.tool))
+	switch {
+	case doubtful(b, c.tool):
+		b.NextActions = []Action{ActionEscalate}
+	case transient && b.RetryAfterMS > 0:
+		b.NextActions = []Action{ActionPause}
+	case !transient:
+		b.NextActions = nextActions(c.tool)
+		b.Alternatives = slices.Clone(c.tool.Alternatives)
+		if v.Kind == KindUnauthorized {
+			b.NextActions = putFirst(ActionEscalate, b.NextActions)
+		}
+	}
+	return tell(c, b, nil)
+}
+
+// answered reports whether a failure of kind k is an answer that leaves no doubt what became of the
+// call. Unavailable is none: a status 500 does not say how far the dependency had come.
+func answered(k Kind) bool {
+	switch k {
+	case KindOK, KindRateLimited, KindUnauthorized, KindInvalid, KindNotFound, KindConflict:
+		return true
+	}
+	return false
+}
+
+// doubtful reports whether t may have had a side effect that nobody knows of.
+func doubtful(b Blocked, t *Tool) bool { return t.SideEffects && b.Outcome == outcomeUnknown }
+
+// nextActions returns what t's model may do without t, in a slice of its own.
+func nextActions(t *Tool) []Action {
+	switch {
+	case len(t.NextActions) > 0:
+		return slices.Clone(t.NextActions)
+	case len(t.Alternatives) > 0:
+		return []Action{ActionUseAlternative, ActionAnswerWithout}
+	}
+	return []Action{ActionAnswerWithout}
+}
+
+// putFirst returns a and then what else is in actions.
+func putFirst(a Action, actions []Action) []Action {
+	return append([]Action{a}, slices.DeleteFunc(actions, func(b Action) bool { return b == a })...)
+}
+
+// tell returns b with its message, or with that of the Tool where it has one to give.
+func tell(c *ToolCircuit, b Blocked, e *OpenError) Blocked {
+	text := message(b, e, c.tool)
+	if c.tool.Message != nil {
+		c.safely(func() { text = cmp.Or(c.tool.Message(b), text) })
+	}
+	b.Message = text
+	return b
+}
+
+// message returns the text of b, in under 60 words where each name is one. It says what happened, that
+// nothing was executed, why, until when, what to leave and what to do now. It never invites an
+// immediate retry, for a model accepts (juspay/neurolink#899), and never forbids without an end, for
+// a model obeys for the rest of its session (NousResearch/hermes-agent#56833). No word in it comes
+// from a dependency. Of a refusal, e has what b has no key for; of a failed call it is nil.
+func message(b Blocked, e *OpenError, t *Tool) string {
+	tool, dependency := cmp.Or(b.Tool, "This tool"), cmp.Or(b.Dependency, "its dependency")
+	if b.Reason == ReasonCallFailed {
+		return failureMessage(b, t, tool, dependency)
+	}
+
+	what := " was not executed: "
+	if b.Outcome == outcomeUnknown {
+		what = " stopped part-way, its call not executed: "
+	}
+	ban := "do not call " + cmp.Or(b.Tool, "it")
+	others := "this is temporary; other tools remain usable"
+	var why, until, instead string
+	switch b.Reason {
+	case ReasonManualOpen:
+		why = "an operator has switched " + dependency + " off"
+		until = "until an operator lifts that"
+		others = "other tools remain usable"
+	case ReasonBusy:
+		why = "every slot for " + dependency + " is taken"
+		until = "until a running call has ended"
+	case ReasonRepeatedCall:
+		why = "this run sent the same call to " + dependency + " before"
+		if b.Cause != "" && b.Cause.effect() != Heal {
+			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
+		}
+		until = "with these arguments until the next run"
+		others = "other arguments and other tools remain usable"
+		instead = "change the arguments"
+	case ReasonBudgetExhausted: // it may be that of all tools
+		why = "this run has used up its calls to " + dependency
+		until = "until the next run"
+		others = ""
+	default:
+		why = dependency + " " + plain(b.Cause) + evidence(b, e)
+		if e.capped {
+			others = "treat it as unavailable for this task; other tools remain usable"
+		}
+		switch {
+		case b.RetryAt.IsZero():
+			ban, until = "it is not known", "for how long"
+		case b.State == StateHalfOpen && t.SideEffects: // which need not be under way yet
+			ban = "another tool's trial call goes first; " + ban
+		case b.State == StateHalfOpen:
+			ban = "one trial call is under way; " + ban
+		}
+		until = cmp.Or(until, wait(b))
+	}
+	do := options(b, instead)
+	if doubtful(b, t) {
+		do = "before you call it again, check what it did"
+	}
+	return sentences(tool+what+why, others, ban+" "+until, do)
+}
+
+// failureMessage is [message] for a failed call.
+func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
+	what, doubt := " ran and failed: ", ""
+	if b.Outcome == outcomeUnknown {
+		what, doubt = " failed: ", "whether it took effect is not known"
+	}
+	var hope, do string
+	switch {
+	case doubtful(b, t):
+		do = "before you call it again, check whether it did; if you cannot, tell the user"
+	case *b.Retryable && b.RetryAfterMS > 0:
+		do = fmt.Sprintf("this is temporary: wait %d s before you call it again", seconds(b))
+	case *b.Retryable:
+		do = "this may be temporary: go on with other work before you call it once more"
+	case b.Cause == KindUnauthorized:
+		hope, do = "the same call cannot work until a person sets that right", options(b, "")
+	default:
+		hope, do = "the same call is not likely to work later", options(b, "change the arguments")
+	}
+	return sentences(tool+what+dependency+" "+plain(b.Cause), doubt, hope, do)
+}
+
+// causes has what a dependency did, by the kind of its failure.
+var causes = map[Kind]string{
+	KindTimeout:      "did not answer in time",
+	KindDeadline:     "did not answer in time",
+	KindUnavailable:  "was unreachable or broken",
+	KindRateLimited:  "limited the rate of calls",
+	KindSlow:         "answered too slowly",
+	KindPanic:        "made a call crash",
+	KindUnauthorized: "refused the credentials",
+	KindInvalid:      "found the arguments invalid",
+	KindNotFound:     "found no such thing",
+	KindConflict:     "reported a conflict",
+	KindUnknown:      "failed for unknown reasons",
+}
+
+// plain returns k as what a dependency did.
+func plain(k Kind) string { return cmp.Or(causes[k], "failed") }
+
+// evidence returns what the circuit went by. "In a row" is the threshold's alone.
+func evidence(b Blocked, e *OpenError) string {
+	switch {
+	case e.capped:
+		return " and stayed down through " + count(e.Openings, "opening")
+	case b.Rule == RuleProbe:
+		return " (a trial call failed)"
+	case b.Rule == RulePause, b.Failures < 1:
+		return ""
+	case b.Rule == RuleThreshold && b.Failures > 1:
+		return " (" + count(b.Failures, "failure") + " in a row)"
+	}
+	return " (" + count(b.Failures, "failure") + ")"
+}
+
+// options returns a sentence with what to do in place of the call: first, unless it is empty, then
+// the two best of b's NextActions.
+func options(b Blocked, first string) string {
+	var steps []string
+	if first != "" {
+		steps = append(steps, first)
+	}
+	for _, a := range b.NextActions[:min(2, len(b.NextActions))] {
+		switch a {
+		case ActionAnswerWithout:
+			steps = append(steps, "answer without it and say what is missing")
+		case ActionUseAlternative:
+			others := strings.Join(b.Alternatives[:min(2, len(b.Alternatives))], " or ")
+			steps = append(steps, "use "+cmp.Or(others, "another tool"))
+		case ActionPause:
+			steps = append(steps, "wait")
+		case ActionEscalate:
+			steps = append(steps, "tell the user")
+		}
+	}
+	return strings.Join(steps, ", or ")
+}
+
+// wait returns how long b lasts, in seconds and until when, with the day where the time alone could
+// be another day's.
+func wait(b Blocked) string {
+	layout := "15:04:05 MST"
+	if seconds(b) >= 24*60*60 {
+		layout = "2006-01-02 " + layout
+	}
+	return fmt.Sprintf("for %d s, until %s", seconds(b), b.RetryAt.Format(layout))
+}
+
+// seconds returns b's RetryAfterMS in seconds, rounded up.
+func seconds(b Blocked) int64 { return (b.RetryAfterMS + 999) / 1000 }
+
+// count returns n and noun, in the plural where n is not 1.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprint(n, " ", noun)
+}
+
+// sentences makes each text that is not empty a sentence. The first may begin with a name and so
+// stays as it is spelled.
+func sentences(first string, more ...string) string {
+	text := first + "."
+	for _, s := range more {
+		if s != "" {
+			text += " " + strings.ToUpper(s[:1]) + s[1:] + "."
+		}
+	}
+	return text
+}
+
+// ceil returns d in units, rounded up.
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+func ptr[T any](v T) *T { return &v }
