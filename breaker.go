@@ -136,20 +136,6 @@ type settings struct {
 	onCall   func(context.Context, Call)
 }
 
-// rules are a policy in force.
-type rules struct {
-	Policy
-	watched bool   // a call needs the time of its start
-	first   *state // of a circuit that starts under these rules
-}
-
-func (st *settings) newRules(p Policy) *rules {
-	r := &rules{Policy: p.withDefaults()}
-	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil || st.onCall != nil
-	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
-	return r
-}
-
 // New returns a closed circuit for a dependency, whose name must not be empty. Options are
 // copied and checked; an error names the field, what it got and what it wants.
 func New(dependency string, o Options) (*ToolCircuit, error) {
@@ -259,7 +245,7 @@ var errNoReturn = errors.New("toolcircuit: the call did not return")
 
 // do is Do, which also writes to out, if there is one, how a call was judged that was not
 // refused and not simply healthy. A healthy call of a plain circuit needs no more than this
-// function: no lock, no clock, no write.
+// function: no lock and, without a rate window, no clock and no write.
 func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error), out *Verdict) (value T, err error) {
 	c.mustHave(ctx)
 	if op == nil {
@@ -271,7 +257,7 @@ func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T,
 	}
 	err = errNoReturn
 	defer func() {
-		if _, ok := any(value).(judged); !ok && err == nil && c.state.Load() == s {
+		if _, ok := any(value).(judged); !ok && err == nil && c.healthy(s) {
 			return
 		}
 		var v Verdict
@@ -281,6 +267,18 @@ func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T,
 		}
 	}()
 	return op(ctx)
+}
+
+// healthy takes in a healthy call that the plain state s admitted, if that is still the
+// published one.
+func (c *circuit) healthy(s *state) bool {
+	if c.state.Load() != s {
+		return false
+	}
+	if s.window != nil {
+		s.window.add(c.clock, false)
+	}
+	return true
 }
 
 // doInFull is do for all that a plain circuit and a healthy call do not need.
@@ -350,7 +348,7 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) {
 	if p.c == nil || p.over.Swap(true) {
 		return
 	}
-	if _, ok := value.(judged); !ok && err == nil && p.a.by.plain && p.c.state.Load() == p.a.by {
+	if _, ok := value.(judged); !ok && err == nil && p.a.by.plain && p.c.healthy(p.a.by) {
 		return
 	}
 	p.c.finish(ctx, &p.a, value, err)
@@ -409,14 +407,18 @@ func (a *attempt) recorded() bool { return a.by.override != OverrideClosed && a.
 // begin admits the call and prepares what it needs, or returns why it must not run.
 func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	if err := ctx.Err(); err != nil {
-		c.report(ctx, Call{State: c.State(), Verdict: Classify(ctx, Outcome{Err: err}), Err: err})
+		if c.onCall != nil {
+			c.report(ctx, Call{State: c.State(), Verdict: Classify(ctx, Outcome{Err: err}), Err: err})
+		}
 		return err
 	}
 	if a.mode&asPeek != 0 {
 		a.by = c.state.Load()
 	} else if by, refusal := c.admit(ctx); refusal != nil {
 		c.refused.Add(1)
-		c.report(ctx, Call{State: refusal.State, Verdict: Verdict{Kind: KindRejected}, RetryAt: refusal.RetryAt, Err: refusal})
+		if c.onCall != nil {
+			c.report(ctx, Call{State: refusal.State, Verdict: Verdict{Kind: KindRejected}, RetryAt: refusal.RetryAt, Err: refusal})
+		}
 		return refusal
 	} else {
 		a.by = by
@@ -491,27 +493,27 @@ func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err err
 	if a.by.watched {
 		o.Elapsed = max(c.clock.Since(a.started), 0)
 	}
-	// What stands if a Classifier ends the goroutine.
-	v, handOn = Verdict{Effect: Count, Kind: KindPanic}, err
-	seen := err
+	late := a.late(o.Elapsed)
+	if handOn = err; late && err != nil && err != errNoReturn && err != error(a.timeout) {
+		handOn = &CallTimeoutError{Dependency: c.dependency, After: a.by.CallTimeout, Err: err}
+	}
+	seen := handOn
+	v = Verdict{Effect: Count, Kind: KindPanic} // what stands if a Classifier ends the goroutine
 	defer func() {
 		stale := c.record(ctx, a, v, seen, o.Elapsed)
-		c.report(ctx, Call{
-			State:    a.by.State,
-			Executed: true,
-			Probe:    a.probe(),
-			Stale:    stale,
-			Verdict:  v,
-			Elapsed:  o.Elapsed,
-			Err:      seen,
-		})
+		if c.onCall != nil {
+			c.report(ctx, Call{
+				State:    a.by.State,
+				Executed: true,
+				Probe:    a.probe(),
+				Stale:    stale,
+				Verdict:  v,
+				Elapsed:  o.Elapsed,
+				Err:      seen,
+			})
+		}
 	}()
-	if a.late(o.Elapsed) && err != nil && err != errNoReturn && err != error(a.timeout) {
-		handOn = &CallTimeoutError{Dependency: c.dependency, After: a.by.CallTimeout, Err: err}
-		seen = handOn
-	}
-	p := c.safely(func() { v = c.judge(ctx, a, o) })
-	if p != nil {
+	if p := c.safely(func() { v = c.judge(ctx, a, o, late) }); p != nil {
 		seen = errors.Join(handOn, p)
 	}
 	return v, handOn
@@ -528,11 +530,11 @@ func (a *attempt) late(elapsed time.Duration) bool {
 }
 
 // judge is the one judgement of a call.
-func (c *ToolCircuit) judge(ctx context.Context, a *attempt, o Outcome) (v Verdict) {
+func (c *ToolCircuit) judge(ctx context.Context, a *attempt, o Outcome, late bool) Verdict {
 	switch {
 	case o.Err == errNoReturn:
 		return Verdict{Effect: Count, Kind: KindPanic}
-	case a.late(o.Elapsed):
+	case late:
 		return Verdict{Effect: Count, Kind: KindTimeout}
 	}
 	v, known := classify(ctx, o, c.classify)
@@ -589,20 +591,18 @@ func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, 
 	return stale
 }
 
-// report tells OnCall what a call met.
+// report tells OnCall, which must not be nil, what a call met.
 func (c *ToolCircuit) report(ctx context.Context, call Call) {
-	if c.onCall == nil {
-		return
-	}
 	call.Dependency, call.Tool, call.RunID = c.dependency, c.tool.Name, RunID(ctx)
 	c.safely(func() { c.onCall(ctx, call) })
 }
 
 // step runs one step of the machine and, if it changed anything, publishes its result. It
-// returns the state then published, and whether there is a change. The clock is read here,
-// once, before the lock.
+// returns the state then published, and whether there is a change. The clock and the context
+// are asked before the lock: either may be a user's.
 func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
 	in := input{now: c.clock.Now(), salt: c.salt()}
+	runID := RunID(ctx)
 	c.mu.Lock()
 	before := c.state.Load()
 	next, changed := f(*before, in)
@@ -616,7 +616,7 @@ func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state,
 		close(c.changed)
 		c.changed = nil
 	}
-	c.post(ctx, before, after, in.now, elapsed)
+	c.post(ctx, before, after, Event{At: in.now, Elapsed: elapsed, RunID: runID})
 	c.mu.Unlock()
 	c.deliver()
 	return after, true
@@ -667,22 +667,6 @@ func (c *ToolCircuit) Ready() bool {
 	return refusal == nil
 }
 
-// Policy returns the policy in force, with the defaults filled in.
-func (c *ToolCircuit) Policy() Policy { return c.state.Load().Policy }
-
-// SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
-// The state stays and the change acts at once: a lower FailureThreshold opens at the next
-// counted failure, a new Window starts empty, the wait of an open circuit and the lease of
-// a running probe are those of the new policy, from where they began.
-func (c *ToolCircuit) SetPolicy(p Policy) error {
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	r := c.newRules(p)
-	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
-	return nil
-}
-
 // SetOverride puts a manual decision above the state, or lifts it with OverrideNone. What is
 // beneath goes on: a cooldown runs, and calls admitted before are recorded. A value that is
 // none of the three panics.
@@ -703,64 +687,4 @@ func (c *ToolCircuit) SetOverride(o Override) {
 // bring is stale. The streak and the openings are forgotten, an override stays.
 func (c *ToolCircuit) Reset() {
 	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
-}
-
-// Snapshot is what a circuit was at one moment.
-type Snapshot struct {
-	Dependency string    `json:"dependency"`
-	State      State     `json:"state"` // as State gives it
-	Since      time.Time `json:"since"` // when the epoch began; of a twin's first, when its settings were made
-	RetryAt    time.Time `json:"retryAt,omitzero"`
-	Override   Override  `json:"override,omitempty"`
-	Seq        uint64    `json:"seq"`
-	Openings   int       `json:"openings"`        // in memory
-	Rule       Rule      `json:"rule,omitempty"`  // that led to State
-	Cause      Kind      `json:"cause,omitempty"` // of the streak or the opening
-	Err        error     `json:"-"`               // the last counted failure of it
-	Streak     int       `json:"streak"`
-	Window     Window    `json:"window"`
-
-	Refused      uint64 `json:"refused"`      // calls
-	Unclassified uint64 `json:"unclassified"` // outcomes that no rule knew: why it may never open
-	Stale        uint64 `json:"stale"`        // outcomes that came after the circuit had moved on
-	HookPanics   uint64 `json:"hookPanics"`   // recovered panics of Classify, OnEvent, OnCall and Message
-
-	Policy Policy `json:"policy"`
-}
-
-// Window is what the window of Policy.FailureRate holds; zero without one. Healthy and
-// counted calls are calls.
-type Window struct {
-	Calls    int `json:"calls"`
-	Failures int `json:"failures"`
-}
-
-// Snapshot returns what the circuit is now. It rolls the window on and changes nothing.
-func (c *ToolCircuit) Snapshot() Snapshot {
-	s, now := c.state.Load(), c.clock.Now()
-	snap := Snapshot{
-		Dependency:   c.dependency,
-		State:        s.at(now),
-		Since:        s.since,
-		Override:     s.override,
-		Seq:          s.seq,
-		Openings:     s.openingsAt(now),
-		Rule:         s.rule,
-		Streak:       s.streak,
-		Refused:      c.refused.Load(),
-		Unclassified: c.unclassified.Load(),
-		Stale:        c.stale.Load(),
-		HookPanics:   c.hookPanics.Load(),
-		Policy:       s.Policy,
-	}
-	if s.trouble != nil {
-		snap.Cause, snap.Err = s.cause, s.err
-	}
-	if s.gate != nil && s.refuses(now.Sub(s.from)) {
-		snap.RetryAt = s.from.Add(s.hold)
-	}
-	if s.window != nil {
-		snap.Window.Calls, snap.Window.Failures = s.window.sum(now)
-	}
-	return snap
 }

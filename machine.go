@@ -38,7 +38,7 @@ type state struct {
 	since    time.Time // when the epoch began
 	rule     Rule      // that led to State; half-open: that led to open
 	override Override
-	plain    bool // a healthy call needs nothing but this state to still be the published one
+	plain    bool // a healthy call needs no more than this state, if it is still the published one
 
 	// Closed.
 	streak int    // counted failures in a row
@@ -341,7 +341,7 @@ func (s *state) at(now time.Time) State {
 
 // publish returns s with all that follows from it, ready to be shared.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
-	s.plain = s.State == StateClosed && s.override == OverrideNone && !s.watched && s.window == nil
+	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.watched
 	g := gate{}
 	switch s.State {
 	case StateOpen:

@@ -2,6 +2,7 @@ package toolcircuit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -287,5 +288,35 @@ func decodeField(place reflect.Value, value json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf(`got %s, want a duration such as "30s"`, value)
 	}
+	return nil
+}
+
+// rules are a policy in force.
+type rules struct {
+	Policy
+	watched bool   // a call needs the time of its start
+	first   *state // of a circuit that starts under these rules
+}
+
+func (st *settings) newRules(p Policy) *rules {
+	r := &rules{Policy: p.withDefaults()}
+	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil || st.onCall != nil
+	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
+	return r
+}
+
+// Policy returns the policy in force, with the defaults filled in.
+func (c *ToolCircuit) Policy() Policy { return c.state.Load().Policy }
+
+// SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
+// The state stays and the change acts at once: a lower FailureThreshold opens at the next
+// counted failure, a new Window starts empty, the wait of an open circuit and the lease of
+// a running probe are those of the new policy, from where they began.
+func (c *ToolCircuit) SetPolicy(p Policy) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	r := c.newRules(p)
+	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
 	return nil
 }
