@@ -263,7 +263,7 @@ var sentinels = [...]struct {
 		io.ErrUnexpectedEOF,
 		http.ErrSchemeMismatch, // what net/http makes of a tls.RecordHeaderError
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
-		syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN,
+		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN,
 	}},
 }
 
@@ -501,8 +501,8 @@ func statusKind(code int) Kind {
 func retryAfter(h http.Header) (wait time.Duration) {
 	dates := fields(h, "Date")
 	for _, value := range fields(h, "Retry-After") {
-		if value != "" && strings.Trim(value, "0123456789") == "" {
-			n, _ := strconv.ParseUint(value, 10, 64) // out of range gives the largest number
+		if strings.Trim(value, "0123456789") == "" {
+			n, _ := strconv.ParseUint(value, 10, 64) // out of range gives the largest number, "" gives 0
 			if n > uint64(math.MaxInt64/time.Second) {
 				return math.MaxInt64
 			}

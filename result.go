@@ -383,8 +383,8 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		switch {
 		case b.RetryAt.IsZero():
 			ban, until = "it is not known", "for how long"
-		case b.State == StateHalfOpen && t.SideEffects: // which need not be under way yet
-			ban = "another tool's trial call goes first; " + ban
+		case b.State == StateHalfOpen && t.SideEffects: // it is refused before the trial begins, too
+			ban = "a trial call goes first; " + ban
 		case b.State == StateHalfOpen:
 			ban = "one trial call is under way; " + ban
 		}

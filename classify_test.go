@@ -1,0 +1,1035 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"math"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// The verdicts that the tables below speak of.
+
+func counted(k toolcircuit.Kind) toolcircuit.Verdict {
+	return toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: k}
+}
+
+func ignored(k toolcircuit.Kind) toolcircuit.Verdict {
+	return toolcircuit.Verdict{Effect: toolcircuit.Ignore, Kind: k}
+}
+
+func healed(k toolcircuit.Kind) toolcircuit.Verdict {
+	return toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: k}
+}
+
+func paused(k toolcircuit.Kind, d time.Duration) toolcircuit.Verdict {
+	return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: k, RetryAfter: d}
+}
+
+func after(v toolcircuit.Verdict, d time.Duration) toolcircuit.Verdict {
+	v.RetryAfter = d
+	return v
+}
+
+var (
+	unknown     = ignored(toolcircuit.KindUnknown)
+	unavailable = counted(toolcircuit.KindUnavailable)
+	timeout     = counted(toolcircuit.KindTimeout)
+	rateLimited = counted(toolcircuit.KindRateLimited)
+	invalid     = ignored(toolcircuit.KindInvalid)
+	notFound    = ignored(toolcircuit.KindNotFound)
+	canceled    = ignored(toolcircuit.KindCanceled)
+	rejected    = ignored(toolcircuit.KindRejected)
+	healthy     = healed(toolcircuit.KindOK)
+
+	errOpaque = errors.New("opaque")
+)
+
+// verdictOn is what the default rules say about err in a living context.
+func verdictOn(err error) toolcircuit.Verdict {
+	return toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err})
+}
+
+// settledWith is what a circuit with a Classifier of its own makes of one call.
+func settledWith(t *testing.T, c toolcircuit.Classifier, p toolcircuit.Policy, value any, err error) (v toolcircuit.Verdict, unclassified uint64) {
+	t.Helper()
+	circuit := toolcircuit.MustNew("dep", toolcircuit.Options{
+		Policy:   p,
+		Classify: c,
+		OnCall:   func(_ context.Context, call toolcircuit.Call) { v = call.Verdict },
+	})
+	got, gotErr := toolcircuit.Do(context.Background(), circuit, func(context.Context) (any, error) { return value, err })
+	require.Equal(t, value, got)
+	require.Equal(t, err, gotErr)
+	return v, circuit.Snapshot().Unclassified
+}
+
+// Errors as other packages make them.
+type (
+	chain    struct{ error }                         // a custom Unwrap, which fmt knows nothing of
+	alias    struct{ error }                         // claims by Is to be another error, wraps nothing
+	lateErr  struct{ late bool }                     // says itself whether it is a timeout
+	apiError struct{ code int }                      // an SDK's error
+	proxy    struct{ to *apiError }                  // gives a *apiError by As, wraps nothing
+	loop     struct{ next []error }                  // Unwrap leads back
+	valued   [1][]int                                // not comparable
+	deep     int                                     // as many errors inside as its number
+	grpcErr  interface{ GRPCStatus() (code uint32) } // the shape of an error, not a type
+	rpc      uint32
+	lazy     func() error // wraps what it returns
+	several  []error      // wraps its first
+)
+
+func (e chain) Unwrap() error        { return e.error }
+func (e alias) Is(target error) bool { return target == e.error }
+func (e lateErr) Error() string      { return "late" }
+func (e lateErr) Timeout() bool      { return e.late }
+func (e *apiError) Error() string    { return "status " + strconv.Itoa(e.code) }
+func (e proxy) Error() string        { return "proxy" }
+func (e *loop) Error() string        { return "loop" }
+func (e *loop) Unwrap() []error      { return e.next }
+func (e valued) Error() string       { return "valued" }
+func (e deep) Error() string         { return "deep" }
+func (e rpc) Error() string          { return "rpc" }
+func (e rpc) GRPCStatus() uint32     { return uint32(e) }
+func (e lazy) Error() string         { return "lazy" }
+func (e lazy) Unwrap() error         { return e() }
+func (e several) Error() string      { return "several" }
+func (e several) Unwrap() error      { return e[0] }
+
+func (e proxy) As(target any) bool {
+	p, ok := target.(**apiError)
+	if ok {
+		*p = e.to
+	}
+	return ok
+}
+
+func (e deep) Unwrap() error {
+	if e == 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return e - 1
+}
+
+func dial(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
+func get(err error) error  { return &url.Error{Op: "Get", URL: "http://dep/", Err: err} }
+
+func TestClassifyRules(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"nil":                       {nil, healthy},
+		"plain error":               {errOpaque, unknown},
+		"not comparable":            {valued{}, unknown},
+		"text is not read":          {errors.New("429 timeout: connection refused"), unknown},
+		"plain end of file":         {io.EOF, unknown},
+		"end of file in a request":  {get(io.EOF), unavailable},
+		"end of file deeper":        {get(chain{io.EOF}), unavailable},
+		"end of file beside one":    {errors.Join(get(errOpaque), io.EOF), unknown},
+		"end of file on a socket":   {dial(io.EOF), unavailable},
+		"unexpected end":            {io.ErrUnexpectedEOF, unavailable},
+		"request of a wrong scheme": {get(errors.New("unsupported protocol scheme")), unknown},
+
+		"refused":           {syscall.ECONNREFUSED, unavailable},
+		"reset":             {syscall.ECONNRESET, unavailable},
+		"aborted":           {syscall.ECONNABORTED, unavailable},
+		"broken pipe":       {&fs.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, unavailable},
+		"no route to host":  {syscall.EHOSTUNREACH, unavailable},
+		"no route to net":   {syscall.ENETUNREACH, unavailable},
+		"net down":          {syscall.ENETDOWN, unavailable},
+		"socket timed out":  {dial(os.NewSyscallError("connect", syscall.ETIMEDOUT)), timeout},
+		"no such file":      {&fs.PathError{Op: "open", Path: "x", Err: syscall.ENOENT}, unknown},
+		"lock held":         {syscall.EAGAIN, unknown},
+		"no more processes": {&fs.PathError{Op: "fork/exec", Path: "x", Err: syscall.EAGAIN}, unknown},
+		"full backlog":      {dial(os.NewSyscallError("connect", syscall.EAGAIN)), unavailable},
+
+		"deadline of something":   {context.DeadlineExceeded, timeout},
+		"deadline of a file":      {os.ErrDeadlineExceeded, timeout},
+		"either by Is":            {errors.Join(alias{os.ErrDeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
+		"or the other":            {errors.Join(alias{context.DeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
+		"deadline of a circuit":   {toolcircuit.ErrCallTimeout, timeout},
+		"says it is late":         {lateErr{true}, timeout},
+		"says it is not late":     {lateErr{false}, unknown},
+		"late inside a request":   {get(lateErr{true}), timeout},
+		"somebody else's cancel":  {context.Canceled, canceled},
+		"cancelled request":       {get(context.Canceled), canceled},
+		"cancelled dial":          {dial(alias{context.Canceled}), canceled},
+		"cancelled lookup":        {dial(&net.DNSError{UnwrapErr: alias{context.Canceled}}), canceled},
+		"refused by a circuit":    {toolcircuit.ErrCircuitOpen, rejected},
+		"refusal with its data":   {&toolcircuit.OpenError{}, rejected},
+		"refusal beside a fault":  {errors.Join(syscall.ECONNREFUSED, chain{toolcircuit.ErrCircuitOpen}), rejected},
+		"refusal marked a fault":  {toolcircuit.Fault(toolcircuit.ErrCircuitOpen), rejected},
+		"two faults, first holds": {errors.Join(errOpaque, lateErr{true}, syscall.EPIPE), timeout},
+
+		"any other socket error":   {dial(errOpaque), unavailable},
+		"lookup without a name":    {&net.DNSError{IsNotFound: true}, notFound},
+		"lookup timed out":         {&net.DNSError{IsTimeout: true}, timeout},
+		"lookup failed":            {&net.DNSError{IsTemporary: true}, unavailable},
+		"general beside specific":  {errors.Join(dial(errOpaque), &net.DNSError{IsNotFound: true}), notFound},
+		"bad address":              {dial(&net.AddrError{Err: "missing port"}), invalid},
+		"bad number":               {dial(&net.ParseError{Type: "IP address"}), invalid},
+		"bad network":              {dial(net.UnknownNetworkError("tcq")), invalid},
+		"bad kind of address":      {dial(net.InvalidAddrError("x")), invalid},
+		"certificate":              {get(&tls.CertificateVerificationError{Err: errOpaque}), unavailable},
+		"certificate of nobody":    {x509.UnknownAuthorityError{}, unavailable},
+		"certificate of another":   {x509.HostnameError{Certificate: &x509.Certificate{}}, unavailable},
+		"certificate expired":      {x509.CertificateInvalidError{Reason: x509.Expired}, unavailable},
+		"TLS alert":                {tls.AlertError(40), unavailable},
+		"not TLS":                  {tls.RecordHeaderError{}, unavailable},
+		"not TLS, says net/http":   {get(http.ErrSchemeMismatch), unavailable},
+		"hello rejected":           {&tls.ECHRejectionError{}, unavailable},
+		"response":                 {&toolcircuit.HTTPError{StatusCode: 404}, notFound},
+		"response with a wait":     {&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second}, paused(toolcircuit.KindRateLimited, time.Second)},
+		"response that is none":    {&toolcircuit.HTTPError{StatusCode: 700}, unknown},
+		"response without failure": {&toolcircuit.HTTPError{StatusCode: 200}, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, verdictOn(row.err))
+		})
+	}
+}
+
+func TestEffectString(t *testing.T) {
+	var zero toolcircuit.Effect
+	for effect, want := range map[toolcircuit.Effect]string{
+		zero:              "ignore",
+		toolcircuit.Count: "count",
+		toolcircuit.Heal:  "heal",
+		toolcircuit.Pause: "pause",
+		4:                 "Effect(4)",
+		9:                 "Effect(9)",
+	} {
+		require.Equal(t, want, effect.String())
+	}
+}
+
+func TestClassifyWantsContext(t *testing.T) {
+	require.PanicsWithValue(t, "toolcircuit: Classify: ctx is nil", func() {
+		toolcircuit.Classify(nil, toolcircuit.Outcome{}) //lint:ignore SA1012 the case
+	})
+}
+
+// An ended context explains every error, and no success.
+func TestF35CallerWalkedAway(t *testing.T) {
+	gone, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("user closed the tab"))
+	past, stop := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer stop()
+
+	for name, err := range map[string]error{
+		"its own error": fmt.Errorf("call: %w", context.Canceled),
+		"its cause":     get(context.Cause(gone)),
+		"a fault":       &toolcircuit.HTTPError{StatusCode: 500},
+		"a marked one":  toolcircuit.Fault(errOpaque),
+		"a refusal":     toolcircuit.ErrCircuitOpen,
+		"typed nil":     (*apiError)(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := toolcircuit.Outcome{Err: err}
+			require.Equal(t, canceled, toolcircuit.Classify(gone, o))
+			require.Equal(t, counted(toolcircuit.KindDeadline), toolcircuit.Classify(past, o))
+		})
+	}
+	require.Equal(t, healthy, toolcircuit.Classify(gone, toolcircuit.Outcome{}))
+}
+
+// One verdict, however an error is wrapped.
+func TestF37WrappedErrors(t *testing.T) {
+	wrappings := map[string]func(error) error{
+		"plain":     func(err error) error { return err },
+		"%w":        func(err error) error { return fmt.Errorf("call: %w", err) },
+		"%w twice":  func(err error) error { return fmt.Errorf("%w: %w", errOpaque, err) },
+		"Join":      func(err error) error { return errors.Join(nil, errOpaque, err) },
+		"Unwrap":    func(err error) error { return chain{err} },
+		"deep":      func(err error) error { return chain{errors.Join(chain{fmt.Errorf("call: %w", err)})} },
+		"in a mark": func(err error) error { return toolcircuit.Fault(err) },
+	}
+	for name, row := range map[string]struct {
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"sentinel": {io.ErrUnexpectedEOF, unavailable},
+		"type":     {&toolcircuit.HTTPError{StatusCode: 503}, unavailable},
+		"number":   {syscall.ECONNRESET, unavailable},
+		"by Is":    {alias{syscall.ECONNRESET}, unavailable},
+		"method":   {lateErr{true}, timeout},
+		"general":  {dial(errOpaque), unavailable},
+		"refusal":  {toolcircuit.ErrCircuitOpen, rejected},
+		"mark":     {toolcircuit.Fault(errOpaque), unavailable},
+	} {
+		for how, wrap := range wrappings {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				require.Equal(t, row.want, verdictOn(wrap(row.err)))
+			})
+		}
+	}
+	rule := toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) })
+	for how, wrap := range wrappings {
+		for name, err := range map[string]error{"type": &apiError{429}, "by As": proxy{&apiError{429}}} {
+			t.Run("ForError "+name+"/"+how, func(t *testing.T) {
+				require.Equal(t, rateLimited, rule(context.Background(), toolcircuit.Outcome{Err: wrap(err)}))
+			})
+		}
+	}
+}
+
+// Nil is no error, and a typed nil is one of which nothing is known.
+func TestF38NilInside(t *testing.T) {
+	require.NoError(t, toolcircuit.Fault(nil))
+	require.NoError(t, toolcircuit.Benign(nil))
+	require.NoError(t, toolcircuit.Duplicate(nil))
+	require.NoError(t, toolcircuit.RetryAfter(nil, time.Second))
+	require.Equal(t, healthy, verdictOn(errors.Join(nil, nil)))
+
+	for name, err := range map[string]error{
+		"pointer":            (*apiError)(nil),
+		"pointer to a rule":  (*toolcircuit.HTTPError)(nil),
+		"refusal":            (*toolcircuit.OpenError)(nil),
+		"func":               lazy(nil),
+		"slice":              several(nil),
+		"in a request":       get((*net.OpError)(nil)),
+		"Unwrap to nothing":  chain{nil},
+		"in Join":            errors.Join((*net.DNSError)(nil), (*toolcircuit.CallTimeoutError)(nil)),
+		"only nils inside":   &loop{next: []error{nil, (*url.Error)(nil)}},
+		"two levels of them": chain{chain{(*loop)(nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, unknown, verdictOn(err))
+		})
+	}
+	require.Equal(t, timeout, verdictOn(errors.Join((*apiError)(nil), lateErr{true})), "what stands beside it is seen")
+
+	marked := toolcircuit.Fault((*apiError)(nil))
+	require.EqualError(t, marked, "<nil>")
+	require.Equal(t, unavailable, verdictOn(marked))
+
+	never := toolcircuit.ForError(func(*apiError) toolcircuit.Verdict { return unavailable })
+	for _, err := range []error{nil, (*apiError)(nil), chain{(*apiError)(nil)}, proxy{nil}} {
+		require.Zero(t, never(context.Background(), toolcircuit.Outcome{Err: err}))
+	}
+}
+
+// An Unwrap that leads back ends, and what can be found is found.
+func TestClassifyEndsOnCycles(t *testing.T) {
+	one := &loop{}
+	one.next = []error{one}
+	two := &loop{}
+	two.next = []error{two, chain{two}, two} // would be walked for ever, and wider each time
+
+	require.Equal(t, unknown, verdictOn(one))
+	require.Equal(t, unknown, verdictOn(get(two)))
+	require.Equal(t, timeout, verdictOn(errors.Join(lateErr{true}, two)))
+	require.Equal(t, unavailable, verdictOn(toolcircuit.Fault(two)))
+	require.Equal(t, unavailable, verdictOn(deep(500)))
+	require.Equal(t, unknown, verdictOn(deep(math.MaxInt)))
+}
+
+func TestMarkers(t *testing.T) {
+	tooMany := &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Minute}
+	busy := &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: time.Minute}
+	for name, row := range map[string]struct {
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"fault of nobody knows what":  {toolcircuit.Fault(errOpaque), unavailable},
+		"fault of a known kind":       {toolcircuit.Fault(&toolcircuit.HTTPError{StatusCode: 404}), counted(toolcircuit.KindNotFound)},
+		"fault keeps the wait":        {toolcircuit.Fault(busy), after(unavailable, time.Minute)},
+		"fault keeps a pause's wait":  {toolcircuit.Fault(tooMany), after(rateLimited, time.Minute)},
+		"benign of nobody knows what": {toolcircuit.Benign(errOpaque), unknown},
+		"benign of a known kind":      {toolcircuit.Benign(busy), ignored(toolcircuit.KindUnavailable)},
+		"duplicate":                   {toolcircuit.Duplicate(&toolcircuit.HTTPError{StatusCode: 409}), healed(toolcircuit.KindDuplicate)},
+		"wait of nobody knows what":   {toolcircuit.RetryAfter(errOpaque, 3), paused(toolcircuit.KindRateLimited, 3)},
+		"wait of a known kind":        {toolcircuit.RetryAfter(&toolcircuit.HTTPError{StatusCode: 403}, 3), paused(toolcircuit.KindUnauthorized, 3)},
+		"wait of its own":             {toolcircuit.RetryAfter(busy, 3), paused(toolcircuit.KindUnavailable, 3)},
+		"no wait":                     {toolcircuit.RetryAfter(errOpaque, 0), unknown},
+		"negative wait":               {toolcircuit.RetryAfter(busy, -1), after(unavailable, time.Minute)},
+		"outermost of two":            {chain{toolcircuit.Benign(chain{toolcircuit.Fault(busy)})}, ignored(toolcircuit.KindUnavailable)},
+		"outermost the other way":     {toolcircuit.Fault(toolcircuit.Benign(errOpaque)), unavailable},
+		"first of two":                {errors.Join(errOpaque, toolcircuit.Duplicate(errOpaque), toolcircuit.Fault(errOpaque)), healed(toolcircuit.KindDuplicate)},
+		"kind of the marked alone":    {errors.Join(lateErr{true}, toolcircuit.Fault(errOpaque)), unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, verdictOn(row.err))
+		})
+	}
+	for _, err := range []error{
+		toolcircuit.Fault(busy), toolcircuit.Benign(busy), toolcircuit.Duplicate(busy), toolcircuit.RetryAfter(busy, 1),
+	} {
+		require.ErrorIs(t, err, busy)
+		require.EqualError(t, err, busy.Error())
+	}
+	require.Same(t, busy, toolcircuit.RetryAfter(busy, 0), "returned as it was")
+}
+
+// A mark is older than the Classifier; the Classifier is older than the rules.
+func TestClassifierOrder(t *testing.T) {
+	says := func(v toolcircuit.Verdict) toolcircuit.Classifier {
+		return func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return v }
+	}
+	busy := &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: time.Minute}
+	interrupt := ignored(toolcircuit.KindInterrupt)
+	for name, row := range map[string]struct {
+		says  toolcircuit.Verdict
+		value any
+		err   error
+		want  toolcircuit.Verdict
+	}{
+		"no opinion on an error":    {toolcircuit.Verdict{}, nil, busy, after(unavailable, time.Minute)},
+		"no opinion on a value":     {toolcircuit.Verdict{}, 1, nil, healthy},
+		"kind alone ignores":        {toolcircuit.Verdict{Kind: toolcircuit.KindTimeout}, nil, busy, ignored(toolcircuit.KindTimeout)},
+		"before the rules":          {interrupt, nil, busy, interrupt},
+		"after a mark":              {interrupt, nil, toolcircuit.Fault(errOpaque), unavailable},
+		"after a refusal":           {interrupt, nil, toolcircuit.ErrCircuitOpen, rejected},
+		"count a value":             {counted(""), 1, nil, unavailable},
+		"count an unknown":          {counted(""), nil, errOpaque, unavailable},
+		"count a known":             {counted(""), nil, lateErr{true}, timeout},
+		"count with the wait":       {counted(""), nil, busy, after(unavailable, time.Minute)},
+		"count with its own wait":   {after(counted(""), 3), nil, busy, after(unavailable, 3)},
+		"count without the wait":    {unavailable, nil, busy, unavailable},
+		"negative wait":             {after(unavailable, -3), nil, busy, unavailable},
+		"heal a known":              {healed(""), nil, busy, healthy},
+		"heal has no wait":          {after(healthy, 3), nil, busy, healthy},
+		"ignore has no wait":        {after(invalid, 3), nil, busy, invalid},
+		"wait alone ignores":        {toolcircuit.Verdict{RetryAfter: 3}, nil, busy, ignored(toolcircuit.KindUnavailable)},
+		"pause a value":             {paused("", 3), 1, nil, paused(toolcircuit.KindRateLimited, 3)},
+		"pause an unknown":          {paused("", 3), nil, errOpaque, paused(toolcircuit.KindRateLimited, 3)},
+		"pause a known":             {paused("", 3), nil, lateErr{true}, paused(toolcircuit.KindTimeout, 3)},
+		"pause with the wait":       {paused("", 0), nil, busy, paused(toolcircuit.KindUnavailable, time.Minute)},
+		"pause without a wait":      {paused("", 0), nil, errOpaque, ignored(toolcircuit.KindRateLimited)},
+		"pause with a negative one": {paused(toolcircuit.KindTimeout, -3), nil, errOpaque, ignored(toolcircuit.KindTimeout)},
+		"effect out of range":       {toolcircuit.Verdict{Effect: 9}, nil, errOpaque, unavailable},
+		"kind out of the set":       {toolcircuit.Verdict{Kind: "billing"}, nil, busy, unknown},
+		"counted kind out of it":    {counted("billing"), nil, busy, counted(toolcircuit.KindUnknown)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := settledWith(t, says(row.says), toolcircuit.Policy{}, row.value, row.err)
+			require.Equal(t, row.want, got)
+		})
+	}
+	for kind := range map[toolcircuit.Kind]bool{
+		toolcircuit.KindOK: true, toolcircuit.KindDuplicate: true, toolcircuit.KindTimeout: true, toolcircuit.KindDeadline: true,
+		toolcircuit.KindUnavailable: true, toolcircuit.KindRateLimited: true, toolcircuit.KindSlow: true, toolcircuit.KindPanic: true,
+		toolcircuit.KindUnauthorized: true, toolcircuit.KindInvalid: true, toolcircuit.KindNotFound: true, toolcircuit.KindConflict: true,
+		toolcircuit.KindCanceled: true, toolcircuit.KindInterrupt: true, toolcircuit.KindRejected: true, toolcircuit.KindUnknown: true,
+	} {
+		got, _ := settledWith(t, says(counted(kind)), toolcircuit.Policy{}, nil, errOpaque)
+		require.Equal(t, counted(kind), got, "every kind is in the set")
+	}
+}
+
+// What is unknown is counted as unclassified, unless somebody took it on himself.
+func TestClassifyUnclassified(t *testing.T) {
+	failed := toolcircuit.Result[int]{Status: toolcircuit.StatusFailed}
+	for name, row := range map[string]struct {
+		says  toolcircuit.Verdict
+		value any
+		err   error
+		want  uint64
+	}{
+		"nobody knows":           {toolcircuit.Verdict{}, nil, errOpaque, 1},
+		"Classifier: unknown":    {unknown, nil, errOpaque, 1},
+		"unknown above the rule": {unknown, nil, lateErr{true}, 1},
+		"failed, no cause":       {toolcircuit.Verdict{}, failed, nil, 1},
+		"Classifier knows":       {invalid, nil, errOpaque, 0},
+		"Classifier counts":      {counted(toolcircuit.KindUnknown), nil, errOpaque, 0},
+		"a rule knows":           {toolcircuit.Verdict{}, nil, lateErr{true}, 0},
+		"benign":                 {toolcircuit.Verdict{}, nil, toolcircuit.Benign(errOpaque), 0},
+		"no error":               {toolcircuit.Verdict{}, nil, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			says := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return row.says }
+			_, got := settledWith(t, says, toolcircuit.Policy{}, row.value, row.err)
+			require.Equal(t, row.want, got)
+		})
+	}
+}
+
+// A value that knows what became of its call is believed, but not against an error.
+func TestClassifyBlockedResult(t *testing.T) {
+	inner := toolcircuit.MustNew("inner", toolcircuit.Options{})
+	inner.SetOverride(toolcircuit.OverrideOpen)
+	tool := toolcircuit.WrapResult(inner, func(context.Context, int) (int, error) { return 0, nil })
+	blocked, err := tool(context.Background(), 1)
+	require.NoError(t, err)
+	inner.SetOverride(toolcircuit.OverrideNone)
+	fine, err := tool(context.Background(), 1)
+	require.NoError(t, err)
+
+	type result = toolcircuit.Result[int]
+	for name, row := range map[string]struct {
+		value any
+		err   error
+		want  toolcircuit.Verdict
+	}{
+		"blocked":           {blocked, nil, rejected},
+		"pointer":           {&blocked, nil, rejected},
+		"nil pointer":       {(*result)(nil), nil, healthy},
+		"fine":              {fine, nil, healthy},
+		"failed":            {result{Status: toolcircuit.StatusFailed, Blocked: toolcircuit.Blocked{Cause: toolcircuit.KindTimeout}}, nil, timeout},
+		"failed, no cause":  {result{Status: toolcircuit.StatusFailed}, nil, unknown},
+		"beside an error":   {blocked, lateErr{true}, timeout},
+		"any other value":   {"blocked", nil, healthy},
+		"nil beside no err": {nil, nil, healthy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Value: row.value, Err: row.err}))
+		})
+	}
+}
+
+// A host name that does not exist is the caller's mistake.
+func TestA001NameInArgument(t *testing.T) {
+	err := get(dial(&net.DNSError{Err: "no such host", Name: "nowhere.invalid", IsNotFound: true}))
+	require.Equal(t, notFound, verdictOn(err))
+	require.False(t, toolcircuit.Retryable(err))
+}
+
+// A missing thing is missing, whichever tool wraps the answer.
+func TestA005SiblingsAgree(t *testing.T) {
+	answer := &toolcircuit.HTTPError{StatusCode: http.StatusNotFound}
+	sdk := chain{fmt.Errorf("sdk: request failed: %w", answer)}
+	require.Equal(t, notFound, verdictOn(answer))
+	require.Equal(t, notFound, verdictOn(sdk))
+}
+
+// No text is searched for words.
+func TestA007WordsInResults(t *testing.T) {
+	for _, value := range []any{`{"error":false,"errors":[]}`, []byte("500 timeout"), map[string]any{"error": nil}, json.RawMessage(`{"isError":true}`)} {
+		require.Equal(t, healthy, toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Value: value}))
+	}
+}
+
+// A throttled caller can be told apart, and a Classifier can leave it out of every streak.
+func TestA014Throttled(t *testing.T) {
+	throttled := toolcircuit.ForError(func(e *toolcircuit.HTTPError) toolcircuit.Verdict {
+		if e.StatusCode != http.StatusTooManyRequests {
+			return toolcircuit.Verdict{}
+		}
+		return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: e.RetryAfter}
+	})
+	got, _ := settledWith(t, throttled, toolcircuit.Policy{}, nil, &toolcircuit.HTTPError{StatusCode: 429})
+	require.Equal(t, ignored(toolcircuit.KindRateLimited), got)
+	got, _ = settledWith(t, throttled, toolcircuit.Policy{}, nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second})
+	require.Equal(t, paused(toolcircuit.KindRateLimited, time.Second), got)
+}
+
+// What was never offered is not broken.
+func TestA022Unsupported(t *testing.T) {
+	require.Equal(t, invalid, toolcircuit.HTTPStatus(http.StatusNotImplemented, nil))
+	require.Equal(t, invalid, toolcircuit.GRPCCode(12))
+	require.Equal(t, unknown, verdictOn(errors.ErrUnsupported))
+}
+
+// Transient is what may work later without anybody's doing.
+func TestR14TransientOrPermanent(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nil":                 {nil, false},
+		"timeout":             {lateErr{true}, true},
+		"deadline":            {context.DeadlineExceeded, true},
+		"unavailable":         {get(io.EOF), true},
+		"rate limited":        {&toolcircuit.HTTPError{StatusCode: 429}, true},
+		"rate limited, wait":  {&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 1}, true},
+		"fault":               {toolcircuit.Fault(errOpaque), true},
+		"told when to return": {toolcircuit.RetryAfter(&toolcircuit.HTTPError{StatusCode: 403}, 1), true},
+		"revoked key":         {&toolcircuit.HTTPError{StatusCode: 401}, false},
+		"bad argument":        {&toolcircuit.HTTPError{StatusCode: 422}, false},
+		"fault of the caller": {toolcircuit.Fault(&toolcircuit.HTTPError{StatusCode: 401}), false},
+		"missing":             {&toolcircuit.HTTPError{StatusCode: 404}, false},
+		"conflict":            {&toolcircuit.HTTPError{StatusCode: 409}, false},
+		"cancelled":           {get(context.Canceled), false},
+		"unknown":             {errOpaque, false},
+		"benign":              {toolcircuit.Benign(lateErr{true}), false},
+		"duplicate":           {toolcircuit.Duplicate(lateErr{true}), false},
+		"refusal":             {toolcircuit.ErrCircuitOpen, false},
+		"refusal and fault":   {errors.Join(lateErr{true}, &toolcircuit.OpenError{}), false},
+		"marked refusal":      {toolcircuit.RetryAfter(toolcircuit.ErrCircuitOpen, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, toolcircuit.Retryable(row.err))
+		})
+	}
+}
+
+type toolResult struct {
+	isError bool
+	wait    time.Duration
+}
+
+// A result that resolved but means failure is the Classifier's to see.
+func TestR19ResultThatMeansFailure(t *testing.T) {
+	isError := func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+		if r, ok := o.Value.(toolResult); ok && o.Err == nil && r.isError {
+			return unknown
+		}
+		return toolcircuit.Verdict{}
+	}
+	for name, row := range map[string]struct {
+		count bool
+		value any
+		want  toolcircuit.Verdict
+	}{
+		"error":            {false, toolResult{isError: true}, unknown},
+		"error, counted":   {true, toolResult{isError: true}, counted(toolcircuit.KindUnknown)},
+		"success, counted": {true, toolResult{}, healthy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := settledWith(t, isError, toolcircuit.Policy{CountUnknown: row.count}, row.value, nil)
+			require.Equal(t, row.want, got)
+		})
+	}
+}
+
+// A wait that comes in the payload is a wait.
+func TestR20RateLimitInPayload(t *testing.T) {
+	limited := func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+		r, _ := o.Value.(toolResult)
+		return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: r.wait}
+	}
+	got, _ := settledWith(t, limited, toolcircuit.Policy{}, toolResult{wait: time.Minute}, nil)
+	require.Equal(t, paused(toolcircuit.KindRateLimited, time.Minute), got)
+}
+
+func TestHTTPStatus(t *testing.T) {
+	unauthorized, conflict := ignored(toolcircuit.KindUnauthorized), ignored(toolcircuit.KindConflict)
+	next := -1
+	for _, row := range []struct {
+		first, last int
+		want        toolcircuit.Verdict
+	}{
+		{-1, 99, unknown},
+		{100, 399, healthy},
+		{400, 400, invalid},
+		{401, 403, unauthorized},
+		{404, 404, notFound},
+		{405, 406, invalid},
+		{407, 407, unauthorized},
+		{408, 408, timeout},
+		{409, 409, conflict},
+		{410, 410, notFound},
+		{411, 411, invalid},
+		{412, 412, conflict},
+		{413, 420, invalid},
+		{421, 421, unavailable},
+		{422, 422, invalid},
+		{423, 423, unavailable},
+		{424, 428, invalid},
+		{429, 429, rateLimited},
+		{430, 499, invalid},
+		{500, 500, unavailable},
+		{501, 501, invalid},
+		{502, 503, unavailable},
+		{504, 504, timeout},
+		{505, 505, invalid},
+		{506, 599, unavailable},
+		{600, 1000, unknown},
+	} {
+		require.Equal(t, next, row.first, "no gap between the rows")
+		next = row.last + 1
+
+		wait := http.Header{"Retry-After": {"7"}}
+		told := row.want
+		if told.Effect == toolcircuit.Count {
+			told.RetryAfter = 7 * time.Second
+		}
+		if told.Kind == toolcircuit.KindRateLimited {
+			told.Effect = toolcircuit.Pause
+		}
+		for code := row.first; code <= row.last; code++ {
+			require.Equal(t, row.want, toolcircuit.HTTPStatus(code, nil), code)
+			require.Equal(t, told, toolcircuit.HTTPStatus(code, wait), "%d with Retry-After", code)
+		}
+	}
+}
+
+func TestHTTPStatusRetryAfter(t *testing.T) {
+	const (
+		sent  = "Sun, 06 Nov 1994 08:49:37 GMT"
+		later = "Sun, 06 Nov 1994 08:50:07 GMT"
+	)
+	type header = http.Header
+	for name, row := range map[string]struct {
+		header header
+		want   time.Duration
+	}{
+		"none":                 {header{"Date": {sent}}, 0},
+		"seconds":              {header{"Retry-After": {"120"}}, 2 * time.Minute},
+		"leading zeros":        {header{"Retry-After": {"0007"}}, 7 * time.Second},
+		"spaces around":        {header{"Retry-After": {" 7\t"}}, 7 * time.Second},
+		"zero":                 {header{"Retry-After": {"0"}}, 0},
+		"empty":                {header{"Retry-After": {""}}, 0},
+		"negative":             {header{"Retry-After": {"-7"}}, 0},
+		"sign":                 {header{"Retry-After": {"+7"}}, 0},
+		"fraction":             {header{"Retry-After": {"1.5"}}, 0},
+		"unit":                 {header{"Retry-After": {"7s"}}, 0},
+		"list":                 {header{"Retry-After": {"7, 8"}}, 0},
+		"other digits":         {header{"Retry-After": {"٣"}}, 0},
+		"largest that fits":    {header{"Retry-After": {"9223372036"}}, 9223372036 * time.Second},
+		"one more":             {header{"Retry-After": {"9223372037"}}, math.MaxInt64},
+		"beyond 64 bits":       {header{"Retry-After": {"99999999999999999999"}}, math.MaxInt64},
+		"beyond, then a word":  {header{"Retry-After": {"99999999999999999999x"}}, 0},
+		"date":                 {header{"Retry-After": {later}, "Date": {sent}}, 30 * time.Second},
+		"date as of RFC 850":   {header{"Retry-After": {"Sunday, 06-Nov-94 08:50:07 GMT"}, "Date": {sent}}, 30 * time.Second},
+		"date as of asctime":   {header{"Retry-After": {"Sun Nov  6 08:50:07 1994"}, "Date": {sent}}, 30 * time.Second},
+		"date of the same":     {header{"Retry-After": {sent}, "Date": {sent}}, 0},
+		"date that has passed": {header{"Retry-After": {sent}, "Date": {later}}, 0},
+		"date without Date":    {header{"Retry-After": {later}}, 0},
+		"date with a bad Date": {header{"Retry-After": {later}, "Date": {"now"}}, 0},
+		"date of another form": {header{"Retry-After": {"1994-11-06T08:50:07Z"}, "Date": {sent}}, 0},
+		"far date":             {header{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}, "Date": {sent}}, math.MaxInt64},
+		"longest of several":   {header{"Retry-After": {"7", "soon", "9", later, "-99"}, "Date": {sent}}, 30 * time.Second},
+		"longest comes first":  {header{"Retry-After": {later, "9"}, "Date": {sent}}, 30 * time.Second},
+		"keys in lower case":   {header{"retry-after": {later}, "date": {sent}}, 30 * time.Second},
+		"keys in both":         {header{"retry-after": {"7"}, "Retry-After": {"9"}, "RETRY-AFTER": {"8"}}, 9 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, toolcircuit.HTTPStatus(503, row.header).RetryAfter)
+
+			err := toolcircuit.CheckResponse(&http.Response{StatusCode: 503, Header: row.header})
+			require.Equal(t, &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: row.want}, err)
+			require.Equal(t, after(unavailable, row.want), verdictOn(err))
+		})
+	}
+}
+
+// FuzzRetryAfter compares digits with a model in big integers; whatever else comes, the wait
+// is never negative, and a verdict stays one that a circuit can obey.
+func FuzzRetryAfter(f *testing.F) {
+	for _, seed := range []string{"", "0", "7", "-7", "1e3", "9223372036", "9223372037", "18446744073709551616x", "Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"} {
+		f.Add(seed, "Sun, 06 Nov 1994 08:49:00 GMT")
+		f.Add("5", seed)
+	}
+	f.Fuzz(func(t *testing.T, value, date string) {
+		v := toolcircuit.HTTPStatus(429, http.Header{"Retry-After": {value}, "Date": {date}})
+		require.Equal(t, toolcircuit.KindRateLimited, v.Kind)
+		require.GreaterOrEqual(t, v.RetryAfter, time.Duration(0))
+		require.Equal(t, v.RetryAfter > 0, v.Effect == toolcircuit.Pause)
+
+		for _, c := range []byte(value) {
+			if c < '0' || c > '9' {
+				return
+			}
+		}
+		want, valid := new(big.Int).SetString(value, 10)
+		if !valid {
+			want = new(big.Int) // the empty string
+		}
+		want.Mul(want, big.NewInt(int64(time.Second)))
+		if limit := big.NewInt(math.MaxInt64); want.Cmp(limit) > 0 {
+			want = limit
+		}
+		require.Equal(t, time.Duration(want.Int64()), v.RetryAfter)
+	})
+}
+
+func TestGRPCCode(t *testing.T) {
+	for code, want := range []toolcircuit.Verdict{
+		0:  healthy,
+		1:  canceled,
+		2:  unknown,
+		3:  invalid,
+		4:  timeout,
+		5:  notFound,
+		6:  ignored(toolcircuit.KindConflict),
+		7:  ignored(toolcircuit.KindUnauthorized),
+		8:  rateLimited,
+		9:  invalid,
+		10: ignored(toolcircuit.KindConflict),
+		11: invalid,
+		12: invalid,
+		13: unavailable,
+		14: unavailable,
+		15: unavailable,
+		16: ignored(toolcircuit.KindUnauthorized),
+		17: unknown,
+	} {
+		require.Equal(t, want, toolcircuit.GRPCCode(uint32(code)), code)
+	}
+	require.Equal(t, unknown, toolcircuit.GRPCCode(math.MaxUint32))
+}
+
+func TestFirst(t *testing.T) {
+	var asked []string
+	says := func(name string, v toolcircuit.Verdict) toolcircuit.Classifier {
+		return func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+			asked = append(asked, name+" "+o.Dependency)
+			return v
+		}
+	}
+	o := toolcircuit.Outcome{Dependency: "dep"}
+	list := []toolcircuit.Classifier{nil, says("a", toolcircuit.Verdict{}), says("b", invalid), says("c", timeout)}
+	first := toolcircuit.First(list...)
+	list[2] = nil // First has its own copy
+	require.Equal(t, invalid, first(context.Background(), o))
+	require.Equal(t, []string{"a dep", "b dep"}, asked)
+
+	require.Zero(t, toolcircuit.First()(context.Background(), o))
+	require.Zero(t, toolcircuit.First(nil, nil)(context.Background(), o))
+	require.Zero(t, toolcircuit.First(says("a", toolcircuit.Verdict{}))(context.Background(), o))
+}
+
+func TestForError(t *testing.T) {
+	require.PanicsWithValue(t, "toolcircuit: ForError: rule is nil", func() { toolcircuit.ForError[error](nil) })
+
+	for name, row := range map[string]struct {
+		rule toolcircuit.Classifier
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"other type": {toolcircuit.ForError(func(*apiError) toolcircuit.Verdict { return timeout }), errOpaque, toolcircuit.Verdict{}},
+		"value type": {toolcircuit.ForError(func(e lateErr) toolcircuit.Verdict { return timeout }), chain{lateErr{}}, timeout},
+		"interface": {toolcircuit.ForError(func(e interface {
+			error
+			grpcErr
+		}) toolcircuit.Verdict {
+			return toolcircuit.GRPCCode(e.GRPCStatus())
+		}), chain{rpc(5)}, notFound},
+		"outermost first": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
+			errors.Join(&apiError{404}, &apiError{503}), notFound},
+		"until an opinion": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
+			if e.code < 500 {
+				return toolcircuit.Verdict{}
+			}
+			return unavailable
+		}), errors.Join(&apiError{404}, &apiError{503}), unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, row.rule(context.Background(), toolcircuit.Outcome{Err: row.err}))
+		})
+	}
+}
+
+func TestCheckResponse(t *testing.T) {
+	require.PanicsWithValue(t, "toolcircuit: CheckResponse: resp is nil", func() { _ = toolcircuit.CheckResponse(nil) })
+
+	body := io.NopCloser(errReader{})
+	for _, code := range []int{0, 101, 200, 304, 399} {
+		require.NoError(t, toolcircuit.CheckResponse(&http.Response{StatusCode: code, Body: body}))
+	}
+	for code, text := range map[int]string{
+		400: "HTTP status 400 Bad Request",
+		599: "HTTP status 599",
+	} {
+		err := toolcircuit.CheckResponse(&http.Response{StatusCode: code, Body: body})
+		require.Equal(t, &toolcircuit.HTTPError{StatusCode: code}, err)
+		require.EqualError(t, err, text)
+	}
+}
+
+// errReader fails the process that reads it.
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { panic("the body is the caller's") }
+
+func TestCallTimeoutError(t *testing.T) {
+	var err error = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: 5 * time.Second, Err: context.Canceled}
+	require.EqualError(t, err, "toolcircuit: search-api did not answer within 5s: context canceled")
+	require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+	require.Equal(t, timeout, verdictOn(err), "what it wraps does not decide")
+	require.True(t, os.IsTimeout(err))
+
+	err = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: time.Second}
+	require.EqualError(t, err, "toolcircuit: search-api did not answer within 1s")
+	require.NoError(t, errors.Unwrap(err))
+	require.Equal(t, timeout, verdictOn(err))
+}
+
+// Errors as a socket really gives them.
+func TestClassifySockets(t *testing.T) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	fetch := func(url string) error {
+		resp, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	}
+	raw := func(t *testing.T, serve func(*net.TCPConn)) (address string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				serve(conn.(*net.TCPConn))
+				conn.Close()
+			}
+		}()
+		return l.Addr().String()
+	}
+	readRequest := func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 4096)) }
+	quiet := func(s *httptest.Server, start func()) string {
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		start()
+		return s.URL
+	}
+
+	for name, row := range map[string]struct {
+		fail func(t *testing.T) error
+		want toolcircuit.Verdict
+	}{
+		"port refused": {func(t *testing.T) error {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			require.NoError(t, l.Close())
+			return fetch("http://" + l.Addr().String())
+		}, unavailable},
+		"connection reset": {func(t *testing.T) error {
+			address := raw(t, func(c *net.TCPConn) {
+				readRequest(c)
+				_ = c.SetLinger(0)
+			})
+			conn, err := net.Dial("tcp", address)
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = conn.Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = conn.Read(make([]byte, 1))
+			return err
+		}, unavailable},
+		"closed without an answer": {func(t *testing.T) error {
+			return fetch("http://" + raw(t, readRequest))
+		}, unavailable},
+		"closed within the answer": {func(t *testing.T) error {
+			return fetch("http://" + raw(t, func(c *net.TCPConn) {
+				readRequest(c)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+			}))
+		}, unavailable},
+		"certificate of nobody": {func(t *testing.T) error {
+			s := httptest.NewUnstartedServer(http.NotFoundHandler())
+			defer s.Close()
+			return fetch(quiet(s, s.StartTLS))
+		}, unavailable},
+		"no TLS at all": {func(t *testing.T) error {
+			s := httptest.NewUnstartedServer(http.NotFoundHandler())
+			defer s.Close()
+			return fetch("https" + quiet(s, s.Start)[len("http"):])
+		}, unavailable},
+		"deadline of the socket": {func(t *testing.T) error {
+			conn, err := net.Dial("tcp", raw(t, readRequest))
+			require.NoError(t, err)
+			defer conn.Close()
+			require.NoError(t, conn.SetDeadline(time.Unix(1, 0)))
+			_, err = conn.Read(make([]byte, 1))
+			return err
+		}, timeout},
+		"deadline of the client": {func(t *testing.T) error {
+			impatient := &http.Client{Transport: client.Transport, Timeout: time.Nanosecond}
+			_, err := impatient.Get("http://127.0.0.1:1")
+			return err
+		}, timeout},
+		"bad port": {func(t *testing.T) error {
+			_, err := net.Dial("tcp", "127.0.0.1:99999")
+			return err
+		}, invalid},
+		"bad network": {func(t *testing.T) error {
+			_, err := net.Dial("tcq", "127.0.0.1:1")
+			return err
+		}, invalid},
+		"dial cancelled elsewhere": {func(t *testing.T) error {
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, err := new(net.Dialer).DialContext(gone, "tcp", "127.0.0.1:1")
+			return err
+		}, canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := row.fail(t)
+			require.Error(t, err)
+			require.Equal(t, row.want, verdictOn(err), "%#v", err)
+		})
+	}
+
+	t.Run("caller gone, its cause returned", func(t *testing.T) {
+		reason := errors.New("user closed the tab")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			cancel(reason)
+			<-r.Context().Done()
+		}))
+		defer s.Close()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+		require.NoError(t, err)
+		_, err = client.Do(req)
+		require.ErrorIs(t, err, reason)
+		require.Equal(t, unknown, verdictOn(err), "the error alone says nothing")
+		require.Equal(t, canceled, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}))
+	})
+}
+
+// Any SDK's error is one rule.
+func ExampleForError() {
+	classify := toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
+		return toolcircuit.HTTPStatus(e.code, nil)
+	})
+	err := fmt.Errorf("search: %w", &apiError{code: 503})
+	v := classify(context.Background(), toolcircuit.Outcome{Err: err})
+	fmt.Println(v.Effect, v.Kind)
+	// Output: count unavailable
+}
+
+// The status of a response as an error that the default rules know.
+func ExampleCheckResponse() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+
+	search := func() error {
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return toolcircuit.CheckResponse(resp)
+	}
+
+	err := search()
+	v := toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err})
+	fmt.Println(err)
+	fmt.Println(v.Effect, v.Kind, v.RetryAfter)
+	// Output:
+	// HTTP status 429 Too Many Requests
+	// pause rate_limited 30s
+}
+
+// A plain error says nothing about the dependency until the tool says that it does.
+func ExampleFault() {
+	err := errors.New("index is being rebuilt")
+	for _, err := range []error{err, toolcircuit.Fault(err)} {
+		v := toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err})
+		fmt.Println(v.Effect, v.Kind)
+	}
+	// Output:
+	// ignore unknown
+	// count unavailable
+}
