@@ -1,0 +1,906 @@
+package toolcircuit_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// Cases that this file leaves to others: A071 and A037 count the blocked calls of a run, which a
+// session does; A070 and R16's flag are an adapter's, which has the runtime's form of a message.
+
+// judgedAs is a failure that judges itself. Its text must never reach a model.
+type judgedAs toolcircuit.Verdict
+
+func (judgedAs) Error() string { return "secret: upstream text" }
+
+// failure returns an error of a kind, with its default effect.
+func failure(k toolcircuit.Kind) error {
+	v := toolcircuit.Verdict{Kind: k}
+	switch k {
+	case toolcircuit.KindTimeout, toolcircuit.KindUnavailable, toolcircuit.KindRateLimited, toolcircuit.KindSlow,
+		toolcircuit.KindPanic, toolcircuit.KindDeadline:
+		v.Effect = toolcircuit.Count
+	case toolcircuit.KindOK, toolcircuit.KindDuplicate:
+		v.Effect = toolcircuit.Heal
+	}
+	return judgedAs(v)
+}
+
+var webSearch = toolcircuit.Tool{Name: "web_search", Alternatives: []string{"cached_search"}}
+
+// desk is a circuit whose operation fails as told, at 14:04:30 UTC on a mock clock.
+type desk struct {
+	*toolcircuit.ToolCircuit
+	t     *testing.T
+	clock *clock.Mock
+	ran   int
+}
+
+func newDesk(t *testing.T, dependency string, tool toolcircuit.Tool, p toolcircuit.Policy) *desk {
+	m := clock.NewMock()
+	m.Set(time.Date(2026, 11, 29, 14, 4, 30, 0, time.UTC))
+	c := toolcircuit.MustNew(dependency, toolcircuit.Options{
+		Policy:   p,
+		Clock:    m,
+		Classify: toolcircuit.ForError(func(e judgedAs) toolcircuit.Verdict { return toolcircuit.Verdict(e) }),
+		Tool:     tool,
+	})
+	return &desk{ToolCircuit: c, t: t, clock: m}
+}
+
+// do calls the operation, which returns err.
+func (d *desk) do(err error) (int, error) {
+	return toolcircuit.Do(d.t.Context(), d.ToolCircuit, func(context.Context) (int, error) {
+		d.ran++
+		return 7, err
+	})
+}
+
+// refusal returns what the circuit refuses a call with.
+func (d *desk) refusal() *toolcircuit.OpenError {
+	d.t.Helper()
+	_, err := d.do(nil)
+	var e *toolcircuit.OpenError
+	require.ErrorAs(d.t, err, &e)
+	return e
+}
+
+// blocked returns the result of a refused call.
+func (d *desk) blocked(err error) toolcircuit.Result[int] {
+	d.t.Helper()
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, err)
+	require.NoError(d.t, err)
+	require.Equal(d.t, toolcircuit.StatusBlocked, r.Status)
+	return r
+}
+
+// downSearch is a search-api that has timed out three times, 18 s into its cooldown of 60 s.
+func downSearch(t *testing.T, tool toolcircuit.Tool) *desk {
+	d := newDesk(t, "search-api", tool, toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute})
+	for range 3 {
+		d.do(failure(toolcircuit.KindTimeout))
+	}
+	d.clock.Add(18 * time.Second)
+	return d
+}
+
+// goneSearch is a search-api at the cap of its cooldown, after two openings, 42 s before 14:07:30 UTC.
+func goneSearch(t *testing.T, tool toolcircuit.Tool) *desk {
+	d := newDesk(t, "search-api", toolcircuit.Tool{}, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, MaxCooldown: 2 * time.Minute})
+	d.do(failure(toolcircuit.KindUnavailable))
+	d.clock.Add(time.Minute)
+	d.do(failure(toolcircuit.KindUnavailable))
+	d.clock.Add(78 * time.Second)
+	d.ToolCircuit = d.For(tool)
+	return d
+}
+
+// softly is what WrapSoft makes of a call that fails with err.
+func softly(t *testing.T, tool toolcircuit.Tool, err error) (toolcircuit.Result[int], error) {
+	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
+	f := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, err })
+	return f(t.Context(), "")
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestResultJSON(t *testing.T) {
+	type hits struct{}
+	d := downSearch(t, webSearch)
+
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, nil)
+	require.NoError(t, err)
+	blocked, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, d.refusal())
+	require.NoError(t, err)
+	failed, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
+	require.NoError(t, err)
+	answered, err := softly(t, webSearch, failure(toolcircuit.KindInvalid))
+	require.NoError(t, err)
+	asked, err := softly(t, webSearch, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 41500 * time.Millisecond})
+	require.NoError(t, err)
+	duplicate, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Duplicate(errors.New("paid before")))
+	require.NoError(t, err)
+	manual := *d.refusal()
+	manual.Reason = toolcircuit.ReasonManualOpen
+
+	for _, tt := range []struct {
+		name   string
+		result any
+		want   string
+	}{
+		{"ok", ok, `{"status":"ok","value":{}}`},
+		{"duplicate", duplicate, `{"status":"ok","value":0,"outcome":"duplicate"}`},
+		{"blocked", blocked, `{"status":"blocked","reason":"dependency_open","dependency":"search-api","tool":"web_search",` +
+			`"state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
+			`"retryAfterMs":42000,"retryAt":"2026-11-29T14:05:30Z","nextActions":["use_alternative","answer_without"],` +
+			`"alternatives":["cached_search"],"message":"web_search was not executed: search-api did not answer in time ` +
+			`(3 failures in a row). This is temporary; other tools remain usable. Do not call web_search for 42 s, ` +
+			`until 14:05:30 UTC. Use cached_search, or answer without it and say what is missing."}`},
+		{"blocked without a time", d.blocked(&manual), `{"status":"blocked","reason":"manual_open","dependency":"search-api","tool":"web_search",` +
+			`"state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
+			`"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
+			`"message":"web_search was not executed: an operator has switched search-api off. Other tools remain usable. ` +
+			`Do not call web_search until an operator lifts that. Use cached_search, or answer without it and say what is missing."}`},
+		{"failed, outcome unknown", failed, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
+			`"outcome":"unknown","cause":"timeout","retryable":true,"message":"web_search failed: search-api did not answer in time. ` +
+			`Whether it took effect is not known. This may be temporary: go on with other work before you call it once more."}`},
+		{"failed, answered", answered, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
+			`"executed":true,"cause":"invalid","retryable":false,"nextActions":["use_alternative","answer_without"],` +
+			`"alternatives":["cached_search"],"message":"web_search ran and failed: search-api found the arguments invalid. ` +
+			`The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."}`},
+		{"failed, told when to come back", asked, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
+			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"nextActions":["pause"],` +
+			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary: wait 42 s before you call it again."}`},
+		{"fallback", blocked.Or(hits{}, "cache"), `{"status":"fallback","value":{},"reason":"dependency_open",` +
+			`"message":"web_search was not executed: search-api did not answer in time (3 failures in a row). ` +
+			`This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC. ` +
+			`Use cached_search, or answer without it and say what is missing.","source":"cache"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, marshal(t, tt.result)) })
+	}
+}
+
+func TestMessageOfRefusal(t *testing.T) {
+	type edit = func(*toolcircuit.OpenError)
+	none := func(*toolcircuit.OpenError) {}
+	reason := func(r toolcircuit.Reason, cause toolcircuit.Kind) edit {
+		return func(e *toolcircuit.OpenError) { e.Reason, e.Cause = r, cause }
+	}
+	rule := func(r toolcircuit.Rule, failures int) edit {
+		return func(e *toolcircuit.OpenError) { e.Rule, e.Failures = r, failures }
+	}
+	probing := func(e *toolcircuit.OpenError) { e.State = toolcircuit.StateHalfOpen }
+	const (
+		down  = "web_search was not executed: search-api did not answer in time"
+		until = " This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC."
+		do    = " Use cached_search, or answer without it and say what is missing."
+	)
+	for _, tt := range []struct {
+		name string
+		from func(*testing.T, toolcircuit.Tool) *desk
+		tool toolcircuit.Tool
+		edit edit
+		want string
+	}{
+		{"threshold", downSearch, webSearch, none, down + " (3 failures in a row)." + until + do},
+		{"one failure", downSearch, webSearch, rule(toolcircuit.RuleThreshold, 1), down + " (1 failure)." + until + do},
+		{"no failures", downSearch, webSearch, rule(toolcircuit.RuleThreshold, 0), down + "." + until + do},
+		{"rate", downSearch, webSearch, rule(toolcircuit.RuleRate, 12), down + " (12 failures)." + until + do},
+		{"threshold and rate", downSearch, webSearch, rule(toolcircuit.RuleThresholdRate, 12), down + " (12 failures)." + until + do},
+		{"pause", downSearch, webSearch, rule(toolcircuit.RulePause, 1), down + "." + until + do},
+		{"probe", downSearch, webSearch, rule(toolcircuit.RuleProbe, 1), down + " (a trial call failed)." + until + do},
+		{"half-open", downSearch, webSearch, probing, down + " (3 failures in a row). This is temporary; other tools remain usable." +
+			" One trial call is under way; do not call web_search for 42 s, until 14:05:30 UTC." + do},
+		{"half-open with side effects", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true},
+			func(e *toolcircuit.OpenError) {
+				e.State, e.RetryAt = toolcircuit.StateHalfOpen, e.RetryAt.Add(-time.Minute) // its own wait is longer
+			},
+			"pay was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+				" A trial call goes first; do not call pay for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
+		{"capped", goneSearch, webSearch, none,
+			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
+				" Treat it as unavailable for this task; other tools remain usable." +
+				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
+		{"capped at once", goneSearch, webSearch, func(e *toolcircuit.OpenError) { e.Openings = 1 },
+			"web_search was not executed: search-api was unreachable or broken and stayed down through 1 opening." +
+				" Treat it as unavailable for this task; other tools remain usable." +
+				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
+		{"capped and half-open", goneSearch, webSearch, probing,
+			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
+				" Treat it as unavailable for this task; other tools remain usable." +
+				" One trial call is under way; do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
+		{"no end known", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.RetryAt = time.Time{} },
+			down + " (3 failures in a row). This is temporary; other tools remain usable. It is not known for how long." + do},
+		{"zero but for the dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { *e = toolcircuit.OpenError{Dependency: "search-api"} },
+			"web_search was not executed: search-api failed. This is temporary; other tools remain usable. It is not known for how long." + do},
+		{"manual", downSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""),
+			"web_search was not executed: an operator has switched search-api off. Other tools remain usable." +
+				" Do not call web_search until an operator lifts that." + do},
+		{"manual at the cap", goneSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""),
+			"web_search was not executed: an operator has switched search-api off. Other tools remain usable." +
+				" Do not call web_search until an operator lifts that." + do},
+		{"busy", downSearch, webSearch, reason(toolcircuit.ReasonBusy, ""),
+			"web_search was not executed: every slot for search-api is taken. This is temporary; other tools remain usable." +
+				" Do not call web_search until a running call has ended. Wait, or use cached_search."},
+		{"repeated", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, ""),
+			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"repeated after a success", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindOK),
+			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
+			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
+			"web_search was not executed: this run has used up its calls to search-api. Do not call web_search until the next run." + do},
+		{"a tool without a name", downSearch, toolcircuit.Tool{}, none,
+			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
+		{"the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionPause, toolcircuit.ActionUseAlternative}},
+			none, down + " (3 failures in a row)." + until + " Wait, or use another tool."},
+		{"several alternatives", downSearch, toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b", "c"}},
+			none, down + " (3 failures in a row)." + until + " Use a or b, or answer without it and say what is missing."},
+		{"an inner dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.Dependency = "mail-api" },
+			"web_search stopped part-way, its call not executed: mail-api did not answer in time (3 failures in a row)." + until + do},
+		{"an inner dependency behind side effects", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true},
+			func(e *toolcircuit.OpenError) { e.Dependency, e.RetryAt = "mail-api", e.RetryAt.Add(-time.Minute) },
+			"pay stopped part-way, its call not executed: mail-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+				" Do not call pay for 42 s, until 14:05:30 UTC. Before you call it again, check what it did."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := tt.from(t, tt.tool)
+			e := *d.refusal()
+			tt.edit(&e)
+			assert.Equal(t, tt.want, d.blocked(&e).Message)
+		})
+	}
+}
+
+// A wait of a day and more names the day, for the time alone would be the next day's.
+func TestMessageOfLongWait(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{MaxRetryAfter: 48 * time.Hour})
+	d.do(toolcircuit.RetryAfter(errors.New("maintenance"), 25*time.Hour))
+	assert.Contains(t, d.blocked(d.refusal()).Message, "for 90000 s, until 2026-11-30 15:04:30 UTC.")
+}
+
+func TestMessageOfFailure(t *testing.T) {
+	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	const (
+		unclear = " Whether it took effect is not known."
+		later   = " This may be temporary: go on with other work before you call it once more."
+		never   = " The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."
+		check   = " Before you call it again, check whether it did; if you cannot, tell the user."
+	)
+	for _, tt := range []struct {
+		tool toolcircuit.Tool
+		kind toolcircuit.Kind
+		want string
+	}{
+		{webSearch, toolcircuit.KindTimeout, "web_search failed: search-api did not answer in time." + unclear + later},
+		{webSearch, toolcircuit.KindUnavailable, "web_search failed: search-api was unreachable or broken." + unclear + later},
+		{webSearch, toolcircuit.KindSlow, "web_search failed: search-api answered too slowly." + unclear + later},
+		{webSearch, toolcircuit.KindPanic, "web_search failed: search-api made a call crash." + unclear + never},
+		{webSearch, toolcircuit.KindUnknown, "web_search failed: search-api failed for unknown reasons." + unclear + never},
+		{webSearch, toolcircuit.KindRateLimited, "web_search ran and failed: search-api limited the rate of calls." + later},
+		{webSearch, toolcircuit.KindInvalid, "web_search ran and failed: search-api found the arguments invalid." + never},
+		{webSearch, toolcircuit.KindNotFound, "web_search ran and failed: search-api found no such thing." + never},
+		{webSearch, toolcircuit.KindConflict, "web_search ran and failed: search-api reported a conflict." + never},
+		{webSearch, toolcircuit.KindOK, "web_search ran and failed: search-api failed." + never},
+		{webSearch, toolcircuit.KindUnauthorized, "web_search ran and failed: search-api refused the credentials." +
+			" The same call cannot work until a person sets that right. Tell the user, or use cached_search."},
+		{pay, toolcircuit.KindTimeout, "pay failed: search-api did not answer in time." + unclear + check},
+		{pay, toolcircuit.KindUnknown, "pay failed: search-api failed for unknown reasons." + unclear + check},
+		{pay, toolcircuit.KindRateLimited, "pay ran and failed: search-api limited the rate of calls." + later},
+		{toolcircuit.Tool{}, toolcircuit.KindTimeout, "This tool failed: search-api did not answer in time." + unclear + later},
+	} {
+		t.Run(tt.tool.Name+" "+string(tt.kind), func(t *testing.T) {
+			r, err := softly(t, tt.tool, failure(tt.kind))
+			require.NoError(t, err)
+			assert.Equal(t, toolcircuit.StatusFailed, r.Status)
+			assert.Equal(t, tt.want, r.Message)
+		})
+	}
+}
+
+// unwanted is what no text may hold: holes, broken grammar, a dependency's words, an invitation.
+var unwanted = regexp.MustCompile(`%!|  |\.\.|[:,;(]\.|\(\)| 1 [a-z]+s\b|secret|retry|try again`)
+
+// Every combination keeps the rules that a text for a model is held to.
+func TestS05EveryFieldFilled(t *testing.T) {
+	tools := []toolcircuit.Tool{
+		{},
+		webSearch,
+		{Name: "web_search", Alternatives: []string{"a", "b", "c"}, NextActions: []toolcircuit.Action{toolcircuit.ActionAnswerWithout, toolcircuit.ActionUseAlternative}},
+		{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionUseAlternative, toolcircuit.ActionPause, toolcircuit.ActionEscalate}},
+		{Name: "web_search", SideEffects: true},
+		{SideEffects: true, Alternatives: []string{"a", "b"}},
+	}
+	kinds := []toolcircuit.Kind{"", toolcircuit.KindOK, toolcircuit.KindDuplicate, toolcircuit.KindTimeout, toolcircuit.KindDeadline,
+		toolcircuit.KindUnavailable, toolcircuit.KindRateLimited, toolcircuit.KindSlow, toolcircuit.KindPanic,
+		toolcircuit.KindUnauthorized, toolcircuit.KindInvalid, toolcircuit.KindNotFound, toolcircuit.KindConflict,
+		toolcircuit.KindCanceled, toolcircuit.KindInterrupt, toolcircuit.KindRejected, toolcircuit.KindUnknown}
+	rules := []toolcircuit.Rule{"", toolcircuit.RuleThreshold, toolcircuit.RuleRate, toolcircuit.RuleThresholdRate,
+		toolcircuit.RulePause, toolcircuit.RuleProbe, toolcircuit.RuleReset, "fleet"}
+	reasons := []toolcircuit.Reason{toolcircuit.ReasonDependencyOpen, toolcircuit.ReasonManualOpen,
+		toolcircuit.ReasonBusy, toolcircuit.ReasonRepeatedCall, toolcircuit.ReasonBudgetExhausted}
+	timed := regexp.MustCompile(`for \d+ s, until 14:\d\d:30 UTC`)
+
+	messages := map[string]bool{}
+	refusal := func(t *testing.T, d *desk, e *toolcircuit.OpenError) {
+		b := d.blocked(e).Blocked
+		m := b.Message
+		hasTime := b.RetryAfterMS > 0 && !b.RetryAt.IsZero() && timed.MatchString(m)
+		for rule, kept := range map[string]bool{
+			"names the tool":             strings.HasPrefix(m, cmp.Or(b.Tool, "This tool")+" "),
+			"names the dependency":       strings.Contains(m, b.Dependency),
+			"says nothing ran":           strings.Contains(m, " not executed"),
+			"has an end":                 strings.Contains(m, "until "),
+			"has a time where there is":  hasTime == (b.Reason == toolcircuit.ReasonDependencyOpen),
+			"in a row":                   !strings.Contains(m, "in a row") || b.Rule == toolcircuit.RuleThreshold && b.Failures > 1,
+			"is no retryable":            !*b.Retryable,
+			"has a next action":          len(b.NextActions) > 0,
+			"was not executed, or maybe": (b.Executed == nil) == (b.Outcome == "unknown"),
+		} {
+			assert.True(t, kept, "%s: %+v", rule, b)
+		}
+		messages[m] = true
+	}
+	for _, from := range []func(*testing.T, toolcircuit.Tool) *desk{downSearch, goneSearch} {
+		for _, tool := range tools {
+			d := from(t, tool)
+			base := *d.refusal()
+			for _, base.Reason = range reasons {
+				for _, base.State = range []toolcircuit.State{toolcircuit.StateOpen, toolcircuit.StateHalfOpen} {
+					for _, base.Dependency = range []string{"search-api", "mail-api"} {
+						for _, base.Cause = range kinds {
+							e := base
+							refusal(t, d, &e)
+						}
+						for _, base.Rule = range rules {
+							for n := range 3 {
+								e := base
+								e.Failures, e.Openings = n, n
+								refusal(t, d, &e)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, tool := range tools {
+		for _, kind := range kinds {
+			r, err := softly(t, tool, judgedAs{Effect: toolcircuit.Count, Kind: kind})
+			if err == nil && r.Status == toolcircuit.StatusFailed {
+				assert.Contains(t, r.Message, "search-api")
+				assert.NotContains(t, r.Message, "in a row")
+				messages[r.Message] = true
+			}
+		}
+	}
+	for m := range messages {
+		assert.Less(t, len(strings.Fields(m)), 60, m)
+		assert.True(t, strings.HasSuffix(m, "."), m)
+		assert.NotRegexp(t, unwanted, m)
+	}
+}
+
+func TestResultOf(t *testing.T) {
+	d := downSearch(t, webSearch)
+	plain := errors.New("no such city")
+
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, nil)
+	require.NoError(t, err)
+	require.NotNil(t, r.Value, "a zero value is a value")
+	assert.Zero(t, *r.Value)
+	assert.Zero(t, r.Blocked)
+
+	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, plain)
+	assert.Equal(t, plain, err)
+	assert.Zero(t, r)
+
+	deep := fmt.Errorf("agent: %w", errors.Join(plain, fmt.Errorf("tool: %w", d.refusal())))
+	assert.Equal(t, d.blocked(d.refusal()), d.blocked(deep))
+
+	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, fmt.Errorf("agent: %w", toolcircuit.Duplicate(plain)))
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusOK, r.Status)
+	assert.Equal(t, 7, *r.Value)
+	assert.Equal(t, "duplicate", r.Outcome)
+
+	assert.Equal(t, toolcircuit.StatusBlocked, d.blocked(toolcircuit.Duplicate(d.refusal())).Status, "a refusal had no effect")
+}
+
+// The sentinel alone is a refusal of which nothing is known.
+func TestResultOfSentinel(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
+	var none *toolcircuit.OpenError
+	for _, err := range []error{toolcircuit.ErrCircuitOpen, errors.Join(none, toolcircuit.ErrCircuitOpen)} {
+		b := d.blocked(err).Blocked
+		assert.Equal(t, toolcircuit.ReasonDependencyOpen, b.Reason)
+		assert.Equal(t, "search-api", b.Dependency)
+		assert.Equal(t, "web_search", b.Tool)
+		assert.False(t, *b.Executed)
+		assert.Zero(t, b.RetryAfterMS)
+		assert.Contains(t, b.Message, "It is not known for how long.")
+	}
+}
+
+// An inner refusal names the inner dependency, and does not claim that the tool did nothing.
+func TestResultOfInnerRefusal(t *testing.T) {
+	inner := downSearch(t, webSearch)
+	shop := newDesk(t, "shop-api", toolcircuit.Tool{Name: "checkout", Alternatives: []string{"invoice"}}, toolcircuit.Policy{})
+	_, err := toolcircuit.Do(t.Context(), shop.ToolCircuit, func(context.Context) (int, error) { return inner.do(nil) })
+	b := shop.blocked(err).Blocked
+	assert.Equal(t, "search-api", b.Dependency)
+	assert.Equal(t, "checkout", b.Tool)
+	assert.Equal(t, []string{"invoice"}, b.Alternatives)
+	assert.Nil(t, b.Executed)
+	assert.Equal(t, "unknown", b.Outcome)
+	assert.EqualValues(t, 42_000, b.RetryAfterMS)
+}
+
+func TestResultOfOwnsItsSlices(t *testing.T) {
+	tool := toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b"}, NextActions: []toolcircuit.Action{toolcircuit.ActionPause, toolcircuit.ActionAnswerWithout}}
+	spoil := func(r toolcircuit.Result[int]) {
+		r.NextActions[0], r.Alternatives[0] = "x", "x"
+		_, _ = append(r.NextActions[:1], "y"), append(r.Alternatives[:1], "y")
+	}
+	for _, from := range []func(*testing.T, toolcircuit.Tool) *desk{downSearch, goneSearch} {
+		d := from(t, tool)
+		want := marshal(t, d.blocked(d.refusal()))
+		spoil(d.blocked(d.refusal()))
+		assert.Equal(t, want, marshal(t, d.blocked(d.refusal())))
+	}
+	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
+	soft := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, int) (int, error) { return 0, failure(toolcircuit.KindInvalid) })
+	want, err := soft(t.Context(), 0)
+	require.NoError(t, err)
+	text := marshal(t, want)
+	spoil(want)
+	again, err := soft(t.Context(), 0)
+	require.NoError(t, err)
+	assert.Equal(t, text, marshal(t, again))
+}
+
+func TestToolMessage(t *testing.T) {
+	standard := downSearch(t, webSearch)
+	want := standard.blocked(standard.refusal())
+	var seen toolcircuit.Blocked
+	for _, tt := range []struct {
+		name    string
+		message func(toolcircuit.Blocked) string
+		want    string
+		panics  int
+	}{
+		{"its own text", func(b toolcircuit.Blocked) string { seen = b; return "own" }, "own", 0},
+		{"no text", func(toolcircuit.Blocked) string { return "" }, want.Message, 0},
+		{"a panic", func(toolcircuit.Blocked) string { panic("bug") }, want.Message, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tool := webSearch
+			tool.Message = tt.message
+			d := downSearch(t, tool)
+			assert.Equal(t, tt.want, d.blocked(d.refusal()).Message)
+			assert.EqualValues(t, tt.panics, d.Snapshot().HookPanics)
+		})
+	}
+	want.Message = ""
+	assert.Equal(t, want.Blocked, seen)
+
+	tool := webSearch
+	tool.Message = func(b toolcircuit.Blocked) string { return string(b.Reason) }
+	r, err := softly(t, tool, failure(toolcircuit.KindTimeout))
+	require.NoError(t, err)
+	assert.Equal(t, "call_failed", r.Message, "failed results too")
+}
+
+func TestResultOr(t *testing.T) {
+	d := downSearch(t, webSearch)
+	blocked := d.blocked(d.refusal())
+	blocked.BlockedCalls, blocked.EndTurn, blocked.Advice = 3, true, "advice"
+
+	got := blocked.Or(9, "cache")
+	assert.Equal(t, toolcircuit.StatusFallback, got.Status)
+	assert.Equal(t, 9, *got.Value)
+	assert.Equal(t, "cache", got.Source)
+	assert.Equal(t, "advice", got.Advice)
+	assert.Equal(t, toolcircuit.Blocked{
+		Reason: toolcircuit.ReasonDependencyOpen, BlockedCalls: 3, EndTurn: true, Message: blocked.Message,
+	}, got.Blocked)
+	assert.Equal(t, got, got.Or(1, "other"), "the first fallback stays")
+
+	failed, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.ReasonCallFailed, failed.Or(9, "cache").Reason)
+
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, nil)
+	require.NoError(t, err)
+	assert.Equal(t, ok, ok.Or(9, "cache"))
+}
+
+// What a tool returns as a Result tells an outer circuit no more than it knows.
+func TestResultUnderOuterCircuit(t *testing.T) {
+	d := downSearch(t, webSearch)
+	blocked := d.blocked(d.refusal())
+	timedOut, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
+	require.NoError(t, err)
+	invalid, err := softly(t, webSearch, failure(toolcircuit.KindInvalid))
+	require.NoError(t, err)
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, nil)
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name   string
+		result toolcircuit.Result[int]
+		want   int // failures in a row afterwards, of one before
+	}{
+		{"ok", ok, 0},
+		{"blocked", blocked, 1},
+		{"fallback", blocked.Or(1, "cache"), 1},
+		{"failed", timedOut, 2},
+		{"failed by the caller", invalid, 1},
+		{"fallback of failed", timedOut.Or(1, "cache"), 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			outer := newDesk(t, "shop-api", toolcircuit.Tool{}, toolcircuit.Policy{})
+			outer.do(failure(toolcircuit.KindTimeout))
+			_, err := toolcircuit.Do(t.Context(), outer.ToolCircuit, func(context.Context) (toolcircuit.Result[int], error) {
+				return tt.result, nil
+			})
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, outer.Snapshot().Streak)
+		})
+	}
+}
+
+func TestWrapResult(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1})
+	var result error
+	search := toolcircuit.WrapResult(d.ToolCircuit, func(_ context.Context, q string) (string, error) { return "hits of " + q, result })
+
+	r, err := search(t.Context(), "go")
+	require.NoError(t, err)
+	assert.Equal(t, "hits of go", *r.Value)
+
+	result = failure(toolcircuit.KindTimeout)
+	r, err = search(t.Context(), "go")
+	assert.Equal(t, result, err)
+	assert.Zero(t, r)
+
+	r, err = search(t.Context(), "go")
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusBlocked, r.Status)
+	assert.Nil(t, r.Value)
+}
+
+func TestWrapSoftLeavesWhatIsTheRuntimes(t *testing.T) {
+	for _, kind := range []toolcircuit.Kind{toolcircuit.KindCanceled, toolcircuit.KindDeadline, toolcircuit.KindInterrupt} {
+		r, err := softly(t, webSearch, failure(kind))
+		assert.Equal(t, failure(kind), err)
+		assert.Zero(t, r)
+	}
+
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
+	soft := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, string) (int, error) { panic("bug") })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := soft(ctx, "")
+	assert.Equal(t, context.Canceled, err, "nothing ran")
+	assert.PanicsWithValue(t, "bug", func() { soft(t.Context(), "") })
+}
+
+func TestWrapSoftDuplicate(t *testing.T) {
+	for _, err := range []error{failure(toolcircuit.KindDuplicate), toolcircuit.Duplicate(errors.New("paid before"))} {
+		r, err := softly(t, webSearch, err)
+		require.NoError(t, err)
+		assert.Equal(t, toolcircuit.StatusOK, r.Status)
+		assert.Equal(t, 7, *r.Value)
+		assert.Equal(t, "duplicate", r.Outcome)
+	}
+}
+
+func TestResultNilArguments(t *testing.T) {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	tool := func(context.Context, int) (int, error) { return 0, nil }
+	message := func(f func()) (text string) {
+		defer func() { text = fmt.Sprint(recover()) }()
+		f()
+		return ""
+	}
+	assert.Contains(t, message(func() { toolcircuit.ResultOf(nil, 0, nil) }), "circuit is nil")
+	assert.Contains(t, message(func() { toolcircuit.WrapResult(nil, tool) }), "circuit is nil")
+	assert.Contains(t, message(func() { toolcircuit.WrapSoft(nil, tool) }), "circuit is nil")
+	assert.Contains(t, message(func() { toolcircuit.WrapResult[context.Context, int, int](c, nil) }), "tool is nil")
+	assert.Contains(t, message(func() { toolcircuit.WrapSoft[context.Context, int, int](c, nil) }), "tool is nil")
+}
+
+func TestOpenError(t *testing.T) {
+	d := downSearch(t, webSearch)
+	e := d.refusal()
+	assert.EqualError(t, e, "toolcircuit: search-api: dependency_open")
+	assert.EqualError(t, &toolcircuit.OpenError{Dependency: "x", Reason: toolcircuit.ReasonBusy}, "toolcircuit: x: busy")
+	assert.ErrorIs(t, fmt.Errorf("agent: %w", e), toolcircuit.ErrCircuitOpen)
+	assert.NotErrorIs(t, e, context.DeadlineExceeded)
+	assert.NoError(t, errors.Unwrap(e))
+	_, timeout := error(e).(interface{ Timeout() bool })
+	assert.False(t, timeout)
+
+	assert.Same(t, e, d.refusal(), "one for all that the state refuses")
+	assert.Equal(t, 42*time.Second, e.RetryAfter())
+	d.clock.Set(d.clock.Now().Add(-time.Hour))
+	assert.Equal(t, time.Minute, e.RetryAfter(), "never above the full wait")
+	d.clock.Set(e.RetryAt)
+	assert.Zero(t, e.RetryAfter())
+	d.clock.Add(time.Hour)
+	assert.Zero(t, e.RetryAfter(), "never negative")
+	assert.Zero(t, new(toolcircuit.OpenError).RetryAfter())
+}
+
+// An OpenError that no circuit made reads the real clock.
+func TestOpenErrorWithoutClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &toolcircuit.OpenError{RetryAt: time.Now().Add(time.Minute)}
+		time.Sleep(18 * time.Second)
+		assert.Equal(t, 42*time.Second, e.RetryAfter())
+	})
+}
+
+func TestA068BlockedResult(t *testing.T) {
+	d := downSearch(t, webSearch)
+	first := d.refusal()
+	ran := d.ran
+	for range 395 {
+		b := d.blocked(d.refusal()).Blocked
+		assert.False(t, *b.Executed)
+		assert.False(t, *b.Retryable)
+		assert.Equal(t, toolcircuit.ReasonDependencyOpen, b.Reason)
+		assert.Positive(t, b.RetryAfterMS)
+		assert.NotEmpty(t, b.Message)
+	}
+	assert.Equal(t, ran, d.ran, "blocked calls never execute")
+	assert.Equal(t, first.RetryAt, d.refusal().RetryAt, "and never extend the deadline")
+}
+
+func TestA074EveryBanEnds(t *testing.T) {
+	d := downSearch(t, webSearch)
+	assert.Contains(t, d.blocked(d.refusal()).Message, "Do not call web_search for 42 s, until 14:05:30 UTC.")
+
+	d.clock.Add(42 * time.Second)
+	probe, err := d.Allow(t.Context())
+	require.NoError(t, err)
+	e := d.refusal()
+	assert.Equal(t, toolcircuit.StateHalfOpen, e.State)
+	assert.Contains(t, d.blocked(e).Message, "One trial call is under way; do not call web_search for 60 s, until 14:06:30 UTC.")
+
+	probe.Settle(t.Context(), nil, nil)
+	value, err := d.do(nil)
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, value, err)
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusOK, r.Status)
+	assert.Zero(t, r.Blocked, "the first success takes nothing along")
+
+	d.SetOverride(toolcircuit.OverrideOpen)
+	assert.Contains(t, d.blocked(d.refusal()).Message, "until an operator lifts that")
+}
+
+func TestA077RepetitionIsOneTools(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
+	r := d.blocked(&toolcircuit.OpenError{Dependency: "search-api", Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindNotFound})
+	assert.Contains(t, r.Message, "Other arguments and other tools remain usable.")
+	assert.Contains(t, r.Message, "Change the arguments")
+	assert.Equal(t, toolcircuit.KindNotFound, r.Cause)
+}
+
+func TestA079StartingOrGone(t *testing.T) {
+	starting, gone := downSearch(t, webSearch), goneSearch(t, webSearch)
+	s := starting.blocked(starting.refusal())
+	assert.Contains(t, s.Message, "This is temporary")
+	assert.NotContains(t, s.NextActions, toolcircuit.ActionEscalate)
+	for range 10 {
+		g := gone.blocked(gone.refusal())
+		assert.Contains(t, g.Message, "unavailable for this task")
+		assert.NotContains(t, g.Message, "temporary")
+		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate, toolcircuit.ActionUseAlternative, toolcircuit.ActionAnswerWithout}, g.NextActions)
+	}
+}
+
+func TestR13ClosedSetOfKeys(t *testing.T) {
+	d := downSearch(t, webSearch)
+	var keys map[string]any
+	require.NoError(t, json.Unmarshal([]byte(marshal(t, d.blocked(d.refusal()))), &keys))
+	known := []string{"status", "value", "reason", "dependency", "tool", "state", "executed", "outcome", "cause", "rule", "failures",
+		"retryable", "retryAfterMs", "retryAt", "nextActions", "alternatives", "blockedCalls", "endTurn", "message", "source", "advice"}
+	for key := range keys {
+		assert.Contains(t, known, key)
+	}
+	for _, key := range []string{"status", "reason", "tool", "executed", "retryable", "retryAfterMs", "message"} {
+		assert.Contains(t, keys, key)
+	}
+}
+
+// Either channel alone says that the call was blocked.
+func TestR16EitherChannelIsEnough(t *testing.T) {
+	d := downSearch(t, webSearch)
+	r := d.blocked(d.refusal())
+	assert.Contains(t, r.Message, "was not executed")
+	r.Message = ""
+	assert.Contains(t, marshal(t, r), `"status":"blocked"`)
+	assert.Contains(t, marshal(t, r), `"executed":false`)
+}
+
+func TestR23WaitIsNumeric(t *testing.T) {
+	d := downSearch(t, webSearch)
+	e := d.refusal()
+	for _, tt := range []struct {
+		left time.Duration
+		ms   int64
+		text string
+	}{
+		{41*time.Second + 1, 41_001, "for 42 s"},
+		{41 * time.Second, 41_000, "for 41 s"},
+		{time.Nanosecond, 1, "for 1 s"},
+		{0, 1, "for 1 s"}, // over between the refusal and the result
+		{-time.Second, 1, "for 1 s"},
+	} {
+		d.clock.Set(e.RetryAt.Add(-tt.left))
+		r := d.blocked(e)
+		assert.Equal(t, tt.ms, r.RetryAfterMS)
+		assert.Contains(t, r.Message, tt.text+", until 14:05:30 UTC")
+	}
+	late := *e
+	late.RetryAt = e.RetryAt.In(time.FixedZone("CET", 3600)).Add(time.Nanosecond)
+	assert.Equal(t, e.RetryAt.Add(time.Second), d.blocked(&late).RetryAt, "UTC, rounded up to the second")
+}
+
+func TestR46TemporaryAndUntilWhen(t *testing.T) {
+	d := downSearch(t, webSearch)
+	r := d.blocked(d.refusal())
+	assert.Contains(t, r.Message, "This is temporary")
+	assert.Contains(t, r.Message, "for 42 s, until 14:05:30 UTC")
+	before := strings.Replace(r.Message, "42 s", "41 s", 1)
+	d.clock.Add(time.Second)
+	assert.Equal(t, before, d.blocked(d.refusal()).Message, "the same state reads the same but for the time")
+}
+
+// A payment that timed out may have happened. The model is told to look, not to pay again.
+func TestR53OutcomeUnknown(t *testing.T) {
+	pay := toolcircuit.Tool{Name: "pay", SideEffects: true, Alternatives: []string{"invoice"}}
+	for kind, want := range map[toolcircuit.Kind]bool{ // retryable
+		toolcircuit.KindTimeout:      false,
+		toolcircuit.KindUnavailable:  false,
+		toolcircuit.KindUnknown:      false,
+		toolcircuit.KindInvalid:      false,
+		toolcircuit.KindRateLimited:  true,
+		toolcircuit.KindUnauthorized: false,
+	} {
+		r, err := softly(t, pay, failure(kind))
+		require.NoError(t, err)
+		assert.Equal(t, want, *r.Retryable, kind)
+		assert.Equal(t, r.Outcome == "unknown", strings.Contains(r.Message, "check whether it did"), kind)
+		if r.Outcome == "unknown" {
+			assert.Nil(t, r.Executed)
+			assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, r.NextActions)
+			assert.Empty(t, r.Alternatives, "another way to pay could pay twice")
+		} else {
+			assert.True(t, *r.Executed)
+		}
+	}
+	blocked := downSearch(t, pay)
+	assert.Contains(t, blocked.blocked(blocked.refusal()).Message, "pay was not executed")
+}
+
+func TestF43BlockedOnlyForRefusals(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1})
+	search := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) {
+		return 7, failure(toolcircuit.KindInvalid)
+	})
+	for range 3 {
+		r, err := search(t.Context(), "")
+		assert.Equal(t, failure(toolcircuit.KindInvalid), err)
+		assert.Zero(t, r)
+	}
+}
+
+func TestF46RefusalSaysAll(t *testing.T) {
+	d := downSearch(t, webSearch)
+	check := func(state toolcircuit.State, reason toolcircuit.Reason, wait time.Duration) {
+		t.Helper()
+		e := d.refusal()
+		assert.Equal(t, "search-api", e.Dependency)
+		assert.Equal(t, state, e.State)
+		assert.Equal(t, reason, e.Reason)
+		assert.Equal(t, toolcircuit.KindTimeout, e.Cause)
+		assert.Equal(t, wait, e.RetryAfter())
+		r := d.blocked(e)
+		assert.Equal(t, e.Dependency, r.Dependency)
+		assert.Equal(t, state, r.State)
+		assert.Equal(t, reason, r.Reason)
+		assert.Equal(t, e.Cause, r.Cause)
+		assert.Equal(t, wait.Milliseconds(), r.RetryAfterMS)
+		assert.Equal(t, wait == 0, r.RetryAt.IsZero())
+		var back toolcircuit.Result[int]
+		require.NoError(t, json.Unmarshal([]byte(marshal(t, r)), &back))
+		assert.Equal(t, r, back)
+	}
+	check(toolcircuit.StateOpen, toolcircuit.ReasonDependencyOpen, 42*time.Second)
+
+	d.clock.Add(42 * time.Second)
+	_, err := d.Allow(t.Context()) // the probe, which never comes back
+	require.NoError(t, err)
+	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Minute)
+
+	d.clock.Add(time.Minute)
+	_, err = d.Allow(t.Context()) // past the lease the next one probes
+	require.NoError(t, err)
+	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Minute)
+
+	d.SetOverride(toolcircuit.OverrideOpen)
+	check(toolcircuit.StateOpen, toolcircuit.ReasonManualOpen, 0)
+}
+
+func TestF47RetryLoop(t *testing.T) {
+	d := downSearch(t, webSearch)
+	ran := d.ran
+	for range 5 {
+		_, err := d.do(nil)
+		assert.False(t, toolcircuit.Retryable(err))
+		r := d.blocked(err)
+		assert.False(t, *r.Retryable)
+		assert.Contains(t, r.Message, "Do not call web_search for 42 s")
+	}
+	assert.Equal(t, ran, d.ran)
+	assert.False(t, slices.Contains(d.blocked(d.refusal()).NextActions, toolcircuit.ActionPause))
+}
+
+func ExampleWrapResult() {
+	down := &toolcircuit.HTTPError{StatusCode: 503}
+	search := toolcircuit.WrapResult(
+		toolcircuit.MustNew("search-api", toolcircuit.Options{
+			Policy: toolcircuit.Policy{FailureThreshold: 3},
+			Tool:   toolcircuit.Tool{Name: "web_search", Alternatives: []string{"cached_search"}},
+		}),
+		func(context.Context, string) (string, error) { return "", down },
+	)
+	for range 3 {
+		_, err := search(context.Background(), "weather in Oslo")
+		fmt.Println(err)
+	}
+	r, err := search(context.Background(), "weather in Oslo")
+	fmt.Println(err, r.Status, r.Reason, r.Cause, *r.Executed, r.NextActions)
+	// Output:
+	// HTTP status 503 Service Unavailable
+	// HTTP status 503 Service Unavailable
+	// HTTP status 503 Service Unavailable
+	// <nil> blocked dependency_open unavailable false [use_alternative answer_without]
+}
+
+func ExampleResult_Or() {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	c.SetOverride(toolcircuit.OverrideOpen)
+	search := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) { return "fresh", nil })
+
+	r, _ := search(context.Background(), "weather in Oslo")
+	r = r.Or("yesterday's", "cache")
+	fmt.Println(r.Status, *r.Value, r.Source, r.Reason)
+	// Output: fallback yesterday's cache manual_open
+}
