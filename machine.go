@@ -201,6 +201,7 @@ func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 	s.trouble.failures, s.trouble.calls = failures, calls
 	s.rule, s.gate = rule, &g
 	s.enter(StateOpen, in.now)
+	s.limitAsked()
 	return s
 }
 
@@ -285,12 +286,20 @@ func (s state) withRules(in input, r *rules) state {
 	if s.State == StateClosed && (r.Window != old.Window || (r.FailureRate > 0) != (s.window != nil)) {
 		s.window = s.newWindow(in.now)
 	}
-	if latest := s.since.Add(r.MaxRetryAfter); s.State == StateOpen && s.asked.After(latest) {
+	if s.State == StateOpen {
+		s.limitAsked()
+	}
+	return s
+}
+
+// limitAsked cuts what was asked for before the opening to MaxRetryAfter from there, which a
+// new policy or a clock that stepped back may ask for.
+func (s *state) limitAsked() {
+	if latest := s.since.Add(s.MaxRetryAfter); s.asked.After(latest) {
 		t := *s.trouble
 		t.asked = latest
 		s.trouble = &t
 	}
-	return s
 }
 
 func (s *state) newWindow(now time.Time) *window {
@@ -320,7 +329,7 @@ func (s *state) cooldown(salt uint64) time.Duration {
 	if s.Jitter > 0 {
 		least := max(s.Cooldown, min(wait, time.Duration(float64(s.MaxCooldown)/(1+s.Jitter))))
 		part := s.Jitter * rand.New(rand.NewPCG(salt, s.seq)).Float64()
-		wait = min(least+time.Duration(part*float64(least)), s.MaxCooldown)
+		wait = least + min(time.Duration(part*float64(least)), s.MaxCooldown-least)
 	}
 	return max(asked, wait)
 }
@@ -347,7 +356,7 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	case StateOpen:
 		g = *s.gate
 		g.hold = s.cooldown(salt)
-		g.holdWrites = g.hold + s.curve()
+		g.holdWrites = g.hold + min(s.curve(), math.MaxInt64-g.hold)
 	case StateHalfOpen:
 		g = *s.gate
 		g.hold = 0
