@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,55 +53,6 @@ type Options struct {
 	// Tool is how the circuit presents itself to a model until For gives another view.
 	Tool Tool
 }
-
-// Tool is one tool's view of a circuit: what a model reads when it is blocked.
-type Tool struct {
-	Name         string   // as the model knows it
-	Alternatives []string // tools that the model may use instead
-	NextActions  []Action // empty: use_alternative if there is one, answer_without
-	// SideEffects marks a tool that must not be the one to try whether the dependency is
-	// back while another can: it becomes the probe only after one further cooldown.
-	SideEffects bool
-	// Message writes the text of a blocked or failed result, which is given without one. If
-	// it is nil, panics or returns "", the default text stands.
-	Message func(Blocked) string
-}
-
-func (t Tool) validate() error {
-	for i, a := range t.NextActions {
-		if !slices.Contains(actions, a) {
-			return fmt.Errorf("Tool.NextActions[%d]: got %q, want one of %q", i, a, actions)
-		}
-	}
-	for i, a := range t.Alternatives {
-		if a == "" || a == t.Name {
-			return fmt.Errorf("Tool.Alternatives[%d]: got %q, want the name of another tool", i, a)
-		}
-	}
-	return nil
-}
-
-var noTool = new(Tool)
-
-// clone returns a copy that shares nothing which its owner may change.
-func (t Tool) clone() *Tool {
-	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil {
-		return noTool
-	}
-	t.Alternatives = slices.Clone(t.Alternatives)
-	t.NextActions = slices.Clone(t.NextActions)
-	return &t
-}
-
-// Override is an operator's decision that stands above the state.
-type Override string
-
-// The overrides.
-const (
-	OverrideNone   Override = ""       // the state decides
-	OverrideOpen   Override = "open"   // all calls are refused, with reason manual_open
-	OverrideClosed Override = "closed" // all calls run, and none is recorded
-)
 
 // ToolCircuit is one tool's view of the circuit of its dependency. Make one with New; For
 // gives further views, which share the state. A ToolCircuit owns no goroutine and no timer
@@ -423,11 +373,29 @@ func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	} else {
 		a.by = by
 	}
+	if !a.probe() {
+		c.prepare(ctx, a)
+		return nil
+	}
+	ready := false
+	defer func() {
+		if !ready { // OnEvent or a context of the user's ended the goroutine
+			c.record(context.Background(), a, Verdict{}, nil, 0)
+		}
+	}()
+	c.deliver()
+	c.prepare(ctx, a)
+	ready = true
+	return nil
+}
+
+// prepare gives an admitted call its context and its time.
+func (c *ToolCircuit) prepare(ctx context.Context, a *attempt) {
 	if a.by.watched {
 		a.started = c.clock.Now()
 	}
 	if a.mode&twoStep != 0 {
-		return nil
+		return
 	}
 	a.ctx = ctx
 	if d := a.by.CallTimeout; d > 0 {
@@ -437,11 +405,10 @@ func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	if a.probe() {
 		a.ctx = context.WithValue(a.ctx, probeKey{}, true)
 	}
-	return nil
 }
 
 // admit returns the state that lets the call run, or the refusal. A refusal costs one
-// reading of the clock.
+// reading of the clock. The event of a probe's admission is still to be delivered.
 func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
 	for {
 		s := c.state.Load()
@@ -451,7 +418,7 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 		if _, refusal := c.look(s); refusal != nil {
 			return nil, refusal
 		}
-		probe, taken := c.step(ctx, 0, func(now state, in input) (state, bool) {
+		probe, taken := c.advance(ctx, 0, func(now state, in input) (state, bool) {
 			if c.state.Load() != s { // look again
 				return now, false
 			}
@@ -480,7 +447,7 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 		return 0, nil
 	}
 	// A clock that steps back makes no wait longer than it was.
-	if remaining = min(hold, hold-c.clock.Since(s.from)); remaining <= 0 {
+	if remaining = hold - max(c.clock.Since(s.from), 0); remaining <= 0 {
 		return 0, nil
 	}
 	return remaining, refusal
@@ -519,14 +486,14 @@ func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err err
 	return v, handOn
 }
 
-// late reports whether the circuit's own deadline ended the call. Where the operation had a
-// context, the caller's own end may have come first.
+// late reports whether the circuit's own deadline ended the call. The context of the operation
+// tells who ended it; where it has not ended or there is none, elapsed time does.
 func (a *attempt) late(elapsed time.Duration) bool {
 	d := a.by.CallTimeout
-	if d == 0 || elapsed < d {
-		return false
+	if d > 0 && a.ctx != nil && a.ctx.Err() != nil {
+		return context.Cause(a.ctx) == error(a.timeout)
 	}
-	return a.ctx == nil || a.ctx.Err() == nil || context.Cause(a.ctx) == error(a.timeout)
+	return d > 0 && elapsed >= d
 }
 
 // judge is the one judgement of a call.
@@ -597,17 +564,24 @@ func (c *ToolCircuit) report(ctx context.Context, call Call) {
 	c.safely(func() { c.onCall(ctx, call) })
 }
 
-// step runs one step of the machine and, if it changed anything, publishes its result. It
-// returns the state then published, and whether there is a change. The clock and the context
-// are asked before the lock: either may be a user's.
-func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
+// step is advance, and delivers the event.
+func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) {
+	if _, changed := c.advance(ctx, elapsed, f); changed {
+		c.deliver()
+	}
+}
+
+// advance runs one step of the machine and, if it changed anything, publishes its result and
+// posts the event. It returns the state then published, and whether there is a change. The
+// clock and the context are asked before the lock: either may be a user's.
+func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
 	in := input{now: c.clock.Now(), salt: c.salt()}
 	runID := RunID(ctx)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	before := c.state.Load()
 	next, changed := f(*before, in)
 	if !changed {
-		c.mu.Unlock()
 		return before, false
 	}
 	after := next.publish(in.salt, c.dependency, c.clock)
@@ -617,8 +591,6 @@ func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state,
 		c.changed = nil
 	}
 	c.post(ctx, before, after, Event{At: in.now, Elapsed: elapsed, RunID: runID})
-	c.mu.Unlock()
-	c.deliver()
 	return after, true
 }
 
@@ -665,26 +637,4 @@ func (c *ToolCircuit) Ready() bool {
 	s := c.state.Load()
 	_, refusal := c.look(s)
 	return refusal == nil
-}
-
-// SetOverride puts a manual decision above the state, or lifts it with OverrideNone. What is
-// beneath goes on: a cooldown runs, and calls admitted before are recorded. A value that is
-// none of the three panics.
-func (c *ToolCircuit) SetOverride(o Override) {
-	switch o {
-	case OverrideNone, OverrideOpen, OverrideClosed:
-	default:
-		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
-	}
-	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
-		changed := s.override != o
-		s.override = o
-		return s, changed
-	})
-}
-
-// Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
-// bring is stale. The streak and the openings are forgotten, an override stays.
-func (c *ToolCircuit) Reset() {
-	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
 }

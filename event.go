@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"time"
 )
 
@@ -244,7 +243,8 @@ func (c *circuit) deliverOne() bool {
 		return false
 	}
 	next := c.out.events[0]
-	c.out.events = slices.Delete(c.out.events, 0, 1)
+	c.out.events[0] = letter{} // or its context would stay in memory
+	c.out.events = c.out.events[1:]
 	c.out.delivering = true
 	c.mu.Unlock()
 

@@ -177,12 +177,16 @@ func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 		return s, false
 	}
 	if v.RetryAfter > 0 {
-		return s, s.ask(in, v)
+		news := s.ask(in, v)
+		return s, news
+	}
+	if s.byCurve {
+		return s, false
 	}
 	g := *s.gate
 	g.byCurve = true
 	s.gate = &g
-	return s, !s.byCurve
+	return s, true
 }
 
 // untouched reports whether a call of this epoch that ended with v changes nothing.
@@ -286,7 +290,7 @@ func (s state) withRules(in input, r *rules) state {
 	if s.State == StateClosed && (r.Window != old.Window || (r.FailureRate > 0) != (s.window != nil)) {
 		s.window = s.newWindow(in.now)
 	}
-	if s.State == StateOpen {
+	if s.State == StateOpen && r.MaxRetryAfter < old.MaxRetryAfter {
 		s.limitAsked()
 	}
 	return s

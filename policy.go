@@ -320,3 +320,35 @@ func (c *ToolCircuit) SetPolicy(p Policy) error {
 	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
 	return nil
 }
+
+// Override is an operator's decision that stands above the state.
+type Override string
+
+// The overrides.
+const (
+	OverrideNone   Override = ""       // the state decides
+	OverrideOpen   Override = "open"   // all calls are refused, with reason manual_open
+	OverrideClosed Override = "closed" // all calls run, and none is recorded
+)
+
+// SetOverride puts a manual decision above the state, or lifts it with OverrideNone. What is
+// beneath goes on: a cooldown runs, and calls admitted before are recorded. A value that is
+// none of the three panics.
+func (c *ToolCircuit) SetOverride(o Override) {
+	switch o {
+	case OverrideNone, OverrideOpen, OverrideClosed:
+	default:
+		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
+	}
+	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
+		changed := s.override != o
+		s.override = o
+		return s, changed
+	})
+}
+
+// Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
+// bring is stale. The streak and the openings are forgotten, an override stays.
+func (c *ToolCircuit) Reset() {
+	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
+}

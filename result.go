@@ -94,6 +94,45 @@ const (
 // actions is the closed set of actions.
 var actions = []Action{ActionAnswerWithout, ActionUseAlternative, ActionPause, ActionEscalate}
 
+// Tool is one tool's view of a circuit: what a model reads when it is blocked.
+type Tool struct {
+	Name         string   // as the model knows it
+	Alternatives []string // tools that the model may use instead
+	NextActions  []Action // empty: use_alternative if there is one, answer_without
+	// SideEffects marks a tool that must not be the one to try whether the dependency is
+	// back while another can: it becomes the probe only after one further cooldown.
+	SideEffects bool
+	// Message writes the text of a blocked or failed result, which is given without one. If
+	// it is nil, panics or returns "", the default text stands.
+	Message func(Blocked) string
+}
+
+func (t Tool) validate() error {
+	for i, a := range t.NextActions {
+		if !slices.Contains(actions, a) {
+			return fmt.Errorf("Tool.NextActions[%d]: got %q, want one of %q", i, a, actions)
+		}
+	}
+	for i, a := range t.Alternatives {
+		if a == "" || a == t.Name {
+			return fmt.Errorf("Tool.Alternatives[%d]: got %q, want the name of another tool", i, a)
+		}
+	}
+	return nil
+}
+
+var noTool = new(Tool)
+
+// clone returns a copy that shares nothing which its owner may change.
+func (t Tool) clone() *Tool {
+	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil {
+		return noTool
+	}
+	t.Alternatives = slices.Clone(t.Alternatives)
+	t.NextActions = slices.Clone(t.NextActions)
+	return &t
+}
+
 // Values of [Blocked].Outcome.
 const (
 	outcomeUnknown   = "unknown"

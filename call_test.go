@@ -1,0 +1,639 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+func TestPermit(t *testing.T) {
+	play(t, []script{
+		{"the first settle wins", nil, []step{
+			{all(begin("a"), end("a", errDown), end("a", errDown), end("a", nil), streak(1)), closed},
+		}},
+		{"release before settle wins", nil, []step{
+			{all(begin("a"), release("a"), end("a", errDown), streak(0)), closed},
+		}},
+		{"settle before release wins", nil, []step{
+			{all(probing, end("probe", nil), release("probe")), closed},
+		}},
+		{"a second release frees no other's slot", nil, []step{
+			{all(probing, release("probe"), begin("second"), release("probe")), halfOpen},
+			{refused(time.Minute), halfOpen},
+		}},
+		{"one that is dropped holds its slot for the lease", nil, []step{
+			{all(probing, refused(time.Minute), add(time.Minute), call(nil)), closed},
+		}},
+		{"it knows whether it is the probe", nil, []step{
+			{all(begin("a"), probing, func(r *rig) {
+				require.False(r, r.permits["a"].Probe())
+				require.True(r, r.permits["probe"].Probe())
+			}), halfOpen},
+			{all(override(toolcircuit.OverrideClosed), begin("b"), func(r *rig) {
+				require.False(r, r.permits["b"].Probe(), "it has no vote")
+			}), halfOpen},
+		}},
+	})
+
+	t.Run("the zero Permit does nothing", func(t *testing.T) {
+		var p toolcircuit.Permit
+		p.Settle(context.Background(), nil, errDown)
+		p.Release()
+		require.False(t, p.Probe())
+	})
+	t.Run("that of a refusal does nothing", func(t *testing.T) {
+		r := run(t, policy(nil), []step{{trip, open}})
+		p, err := r.Allow(context.Background())
+		require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+		p.Settle(context.Background(), nil, errDown)
+		p.Release()
+		require.False(t, p.Probe())
+		stale(0)(r)
+	})
+	t.Run("one of many settles wins, from any goroutine", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, policy(nil))
+			begin("a")(r)
+			for range 32 {
+				go r.permits["a"].Settle(context.Background(), nil, errDown)
+			}
+			synctest.Wait()
+			streak(1)(r)
+		})
+	})
+}
+
+func TestDeadContextOnEntry(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	dead := func(r *rig) {
+		r.Helper()
+		_, err := toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
+			r.Error("it ran")
+			return 0, nil
+		})
+		require.Equal(r, context.Canceled, err)
+		_, err = r.Allow(ctx)
+		require.Equal(r, context.Canceled, err)
+	}
+	for _, plain := range []bool{true, false} { // the short way and the long one
+		var o toolcircuit.Options
+		if !plain {
+			o = policy(nil)
+		}
+		c := toolcircuit.MustNew("search-api", o)
+		dead(&rig{T: t, ToolCircuit: c})
+	}
+	play(t, []script{
+		{"takes no slot", nil, []step{
+			{all(cooled, dead, seq(1)), halfOpen},
+			{call(nil), closed},
+		}},
+		{"is no refusal", nil, []step{
+			{all(trip, dead), open},
+			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.Refused) }), open},
+		}},
+		{"is told before the override", nil, []step{
+			{all(override(toolcircuit.OverrideOpen), dead), closed},
+		}},
+	})
+}
+
+func TestNestedCircuits(t *testing.T) {
+	inner := run(t, policy(nil), []step{{trip, open}})
+	nested := func(r *rig) {
+		r.Helper()
+		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
+			return toolcircuit.Do(ctx, inner.ToolCircuit, func(context.Context) (int, error) { return 0, nil })
+		})
+		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
+	}
+	self := func(r *rig) {
+		r.Helper()
+		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
+			return toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) { return 0, nil })
+		})
+		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
+	}
+	play(t, []script{
+		{"a refusal inside is no failure", nil, []step{
+			{all(nested, nested, nested, nested, streak(0)), closed},
+		}},
+		{"a refusal inside frees the slot", nil, []step{
+			{all(cooled, nested), halfOpen},
+			{call(nil), closed},
+		}},
+		{"a circuit inside itself refuses the inner call of a probe", nil, []step{
+			{all(cooled, self), halfOpen},
+			{call(nil), closed},
+		}},
+	})
+}
+
+func TestResultOfInnerCircuitUnderOuterOne(t *testing.T) {
+	inner := run(t, policy(nil), []step{{trip, open}})
+	lookUp := toolcircuit.WrapResult(inner.ToolCircuit, func(context.Context, int) (int, error) { return 0, nil })
+	mail := toolcircuit.WrapSoft(toolcircuit.MustNew("mail-api", toolcircuit.Options{}), func(context.Context, int) (int, error) { return 0, errDown })
+	cached := func(ctx context.Context, in int) (toolcircuit.Result[int], error) {
+		r, err := lookUp(ctx, in)
+		return r.Or(7, "cache"), err
+	}
+	type tool = func(context.Context, int) (toolcircuit.Result[int], error)
+	gets := func(tool tool, want toolcircuit.Status) func(*rig) {
+		return func(r *rig) {
+			r.Helper()
+			got, err := toolcircuit.Wrap(r.ToolCircuit, tool)(context.Background(), 1)
+			require.NoError(r, err)
+			require.Equal(r, want, got.Status)
+		}
+	}
+	blocked := gets(lookUp, toolcircuit.StatusBlocked)
+	fallback := gets(cached, toolcircuit.StatusFallback)
+	fails := gets(mail, toolcircuit.StatusFailed)
+	play(t, []script{
+		{"blocked says nothing", nil, []step{
+			{all(call(errDown), blocked, streak(1)), closed},
+		}},
+		{"a blocked probe frees the slot", nil, []step{
+			{all(cooled, blocked), halfOpen},
+			{call(nil), closed},
+		}},
+		{"a fallback frees the slot", nil, []step{
+			{all(cooled, fallback), halfOpen},
+			{call(nil), closed},
+		}},
+		{"failed counts", nil, []step{
+			{all(fails, fails), closed},
+			{fails, open},
+		}},
+	})
+}
+
+// ways are the ways to make a call with an operation that may not return.
+var ways = map[string]func(r *rig, op func()){
+	"Do": func(r *rig, op func()) {
+		toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (int, error) { op(); return 0, nil })
+	},
+	"Wrap": func(r *rig, op func()) {
+		toolcircuit.Wrap(r.ToolCircuit, func(context.Context, int) (int, error) { op(); return 0, nil })(context.Background(), 1)
+	},
+}
+
+// quits runs f in a goroutine of its own and returns what it panicked with, and whether it
+// came to its end.
+func quits(f func()) (panicked any, returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		f()
+		returned = true
+	}()
+	<-done
+	return panicked, returned
+}
+
+func TestCallThatDoesNotReturn(t *testing.T) {
+	boom := errors.New("boom")
+	for way, do := range ways {
+		for _, plain := range []bool{true, false} { // with no hook there is a shorter way
+			leave := func(op func(), want any) func(*rig) {
+				return func(r *rig) {
+					r.Helper()
+					panicked, returned := quits(func() { do(r, op) })
+					require.Equal(r, want, panicked)
+					require.False(r, returned)
+				}
+			}
+			panics, exits := leave(func() { panic(boom) }, boom), leave(runtime.Goexit, nil)
+			t.Run(way, func(t *testing.T) {
+				r := newRig(t, policy(nil))
+				if plain {
+					r.ToolCircuit = toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: r.Policy(), Clock: r.clock})
+				}
+				for i, s := range []step{
+					{all(panics, exits, streak(2)), closed},
+					{panics, open},
+					{add(time.Minute), halfOpen},
+					{exits, open},
+					{all(refused(2*time.Minute), add(2*time.Minute)), halfOpen},
+					{panics, open},
+					{all(add(4*time.Minute), call(nil)), closed},
+				} {
+					s.do(r)
+					require.Equal(t, s.state, r.State(), "after step %d", i)
+				}
+				snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.HookPanics) })(r)
+			})
+		}
+	}
+
+	t.Run("the stack stays whole", func(t *testing.T) {
+		var stack []byte
+		func() {
+			defer func() {
+				recover()
+				stack = make([]byte, 1<<16)
+				stack = stack[:runtime.Stack(stack, false)]
+			}()
+			c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+			toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { panicDeepInside(); return 0, nil })
+		}()
+		require.Contains(t, string(stack), "panicDeepInside")
+	})
+	t.Run("released by defer it is nothing", func(t *testing.T) {
+		r := newRig(t, policy(nil))
+		quits(func() {
+			p, err := r.Allow(context.Background())
+			require.NoError(r, err)
+			defer p.Release()
+			panic(boom)
+		})
+		streak(0)(r)
+	})
+}
+
+//go:noinline
+func panicDeepInside() { panic("deep") }
+
+func TestClassifierThatDoesNotReturn(t *testing.T) {
+	boom := errors.New("boom")
+	var inside func()
+	o := policy(nil)
+	o.Classify = func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+		inside()
+		return toolcircuit.Verdict{}
+	}
+	last := func(r *rig) toolcircuit.Call { return r.calls[len(r.calls)-1] }
+
+	inside = func() { panic(boom) }
+	r := run(t, o, []step{
+		{all(call(nil), streak(1)), closed}, // the caller has its result
+		{all(call(errInvalid), streak(2)), closed},
+		{all(begin("a"), end("a", nil)), open},
+		{all(add(time.Minute), call(nil)), open},
+		{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
+			is.EqualValues(4, s.HookPanics)
+			is.Equal(toolcircuit.KindPanic, s.Cause)
+		}), open},
+	})
+	require.Equal(t, toolcircuit.KindPanic, last(r).Verdict.Kind)
+	require.ErrorIs(t, last(r).Err, boom)
+	var p *toolcircuit.PanicError
+	require.ErrorAs(t, last(r).Err, &p)
+	require.Equal(t, boom, p.Value)
+	require.NotEmpty(t, p.Stack)
+	require.ErrorIs(t, r.calls[1].Err, errInvalid, "the call's own error stays beside it")
+
+	inside = runtime.Goexit
+	r = run(t, o, []step{
+		{func(r *rig) {
+			panicked, returned := quits(func() { call(nil)(r) })
+			require.Nil(r, panicked)
+			require.False(r, returned)
+		}, closed},
+		{streak(1), closed},
+		{func(r *rig) { quits(func() { all(begin("a"), end("a", nil))(r) }) }, closed},
+		{func(r *rig) { quits(func() { call(errInvalid)(r) }) }, open},
+	})
+	require.Len(t, r.calls, 3)
+	require.Equal(t, toolcircuit.KindPanic, last(r).Verdict.Kind)
+	snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.HookPanics) })(r)
+
+	inside = func() { // a classifier may use the circuit
+		inside = func() {}
+		_, err := r.Allow(context.Background())
+		require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+		r.ToolCircuit.Reset()
+	}
+	all(add(time.Minute), call(nil))(r)
+	require.Equal(t, toolcircuit.RuleReset, r.Snapshot().Rule)
+}
+
+// tell is a call that runs f and returns what f says.
+func tell[T any](r *rig, f func(context.Context) (T, error)) (T, error) {
+	return toolcircuit.Do(context.Background(), r.ToolCircuit, f)
+}
+
+func TestCallTimeout(t *testing.T) {
+	timed := policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second })
+	real := timed
+	real.Clock = clock.New() // counts as injected
+	for name, tt := range map[string]struct {
+		own      bool // no clock in Options
+		o        toolcircuit.Options
+		deadline bool
+	}{
+		"mock clock":          {o: timed},
+		"real clock":          {own: true, o: timed, deadline: true},
+		"real clock injected": {o: real},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, tt.o)
+				if tt.own {
+					r.ToolCircuit = toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: timed.Policy})
+				}
+				pass := func(d time.Duration) { time.Sleep(d); add(d)(r); synctest.Wait() }
+				until := func(ctx context.Context) error { // in a bubble this ends the sleep at once
+					for range 10 {
+						if ctx.Err() != nil {
+							break
+						}
+						pass(time.Second / 5)
+					}
+					return ctx.Err()
+				}
+
+				_, err := tell(r, func(ctx context.Context) (int, error) {
+					_, shows := ctx.Deadline()
+					require.Equal(t, tt.deadline, shows)
+					require.NoError(t, ctx.Err())
+					derived, cancel := context.WithCancel(ctx)
+					defer cancel()
+					err := until(ctx)
+					require.Equal(t, context.DeadlineExceeded, err)
+					require.ErrorIs(t, context.Cause(ctx), toolcircuit.ErrCallTimeout)
+					<-derived.Done()
+					require.Equal(t, context.DeadlineExceeded, derived.Err())
+					require.ErrorIs(t, context.Cause(derived), toolcircuit.ErrCallTimeout)
+					return 0, err
+				})
+				var late *toolcircuit.CallTimeoutError
+				require.ErrorAs(t, err, &late)
+				require.Equal(t, toolcircuit.CallTimeoutError{Dependency: "search-api", After: time.Second, Err: context.DeadlineExceeded}, *late)
+				streak(1)(r)
+
+				// Handing on the cause wraps nothing twice.
+				_, err = tell(r, func(ctx context.Context) (int, error) { until(ctx); return 0, context.Cause(ctx) })
+				require.Equal(t, &toolcircuit.CallTimeoutError{Dependency: "search-api", After: time.Second}, err)
+				streak(2)(r)
+
+				// A late value is a value, and a timeout.
+				value, err := tell(r, func(context.Context) (int, error) { pass(time.Second); return 7, nil })
+				require.NoError(t, err)
+				require.Equal(t, 7, value)
+				require.Equal(t, open, r.State())
+				snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(toolcircuit.KindTimeout, s.Cause) })(r)
+
+				// In time it is what it is, and the context ends with the call.
+				pass(time.Minute)
+				var kept context.Context
+				_, err = tell(r, func(ctx context.Context) (int, error) { kept = ctx; pass(time.Second / 2); return 0, errInvalid })
+				require.Equal(t, errInvalid, err)
+				require.Equal(t, halfOpen, r.State())
+				synctest.Wait()
+				require.Equal(t, context.Canceled, kept.Err())
+			})
+		})
+	}
+}
+
+func TestCallTimeoutAmongOthers(t *testing.T) {
+	timed := func(d time.Duration) func(*toolcircuit.Policy) {
+		return func(p *toolcircuit.Policy) { p.CallTimeout = d }
+	}
+	// until waits in the bubble's time, which the circuits here live in, for its own clock.
+	until := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
+	circuit := func(dependency string, d time.Duration) *toolcircuit.ToolCircuit {
+		return toolcircuit.MustNew(dependency, toolcircuit.Options{Policy: policy(timed(d)).Policy})
+	}
+	cause := func(c *toolcircuit.ToolCircuit) toolcircuit.Kind { return c.Snapshot().Cause }
+
+	for name, test := range map[string]func(t *testing.T){
+		"the caller's deadline comes first": func(t *testing.T) {
+			c := circuit("search-api", time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
+				_, err := until(ctx)
+				time.Sleep(time.Second) // past CallTimeout, which had no part in it
+				return 0, err
+			})
+			require.Equal(t, context.DeadlineExceeded, err)
+			require.Zero(t, c.Snapshot().Streak)
+		},
+		"the caller walks away first": func(t *testing.T) {
+			c := circuit("search-api", time.Second)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			walk := errors.New("walked away")
+			time.AfterFunc(time.Second/2, func() { cancel(walk) })
+			_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
+				until(ctx)
+				return 0, context.Cause(ctx)
+			})
+			require.Equal(t, walk, err)
+			require.Zero(t, c.Snapshot().Streak)
+		},
+		"the outer circuit's deadline is not the inner one's": func(t *testing.T) {
+			outer, inner := circuit("outer", time.Second), circuit("inner", time.Minute)
+			_, err := toolcircuit.Do(t.Context(), outer, func(ctx context.Context) (int, error) {
+				return toolcircuit.Do(ctx, inner, until)
+			})
+			var late *toolcircuit.CallTimeoutError
+			require.ErrorAs(t, err, &late)
+			require.Equal(t, "outer", late.Dependency)
+			require.Equal(t, toolcircuit.KindTimeout, cause(outer))
+			require.Zero(t, inner.Snapshot().Streak)
+		},
+		"the inner circuit's deadline is not the outer one's": func(t *testing.T) {
+			outer, inner := circuit("outer", time.Minute), circuit("inner", time.Second)
+			_, err := toolcircuit.Do(t.Context(), outer, func(ctx context.Context) (int, error) {
+				_, err := toolcircuit.Do(ctx, inner, until)
+				require.NoError(t, ctx.Err())
+				return 0, err
+			})
+			var late *toolcircuit.CallTimeoutError
+			require.ErrorAs(t, err, &late)
+			require.Equal(t, "inner", late.Dependency)
+			require.Equal(t, toolcircuit.KindTimeout, cause(inner))
+		},
+		"a panic after the deadline is a panic": func(t *testing.T) {
+			c := circuit("search-api", time.Second)
+			panicked, _ := quits(func() {
+				toolcircuit.Do(t.Context(), c, func(ctx context.Context) (int, error) { until(ctx); panic("boom") })
+			})
+			require.Equal(t, "boom", panicked)
+			require.Equal(t, toolcircuit.KindPanic, cause(c))
+		},
+		"no timer stays behind": func(t *testing.T) {
+			m := clock.NewMock()
+			o := policy(timed(time.Second))
+			o.Clock = m
+			c := toolcircuit.MustNew("search-api", o)
+			var kept context.Context
+			toolcircuit.Do(t.Context(), c, func(ctx context.Context) (int, error) { kept = ctx; return 0, nil })
+			m.Add(time.Minute)
+			synctest.Wait()
+			require.Equal(t, context.Canceled, kept.Err(), "the deadline that was called off did not end it")
+		},
+		"a mock's deadline does not hide the caller's": func(t *testing.T) {
+			o := policy(timed(time.Second))
+			o.Clock = clock.NewMock()
+			c := toolcircuit.MustNew("search-api", o)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			want, _ := ctx.Deadline()
+			_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
+				got, shows := ctx.Deadline()
+				require.True(t, shows)
+				require.Equal(t, want, got)
+				return until(ctx)
+			})
+			require.Equal(t, context.DeadlineExceeded, err)
+			require.Zero(t, c.Snapshot().Streak)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}
+
+func TestCallTimeoutOfPermit(t *testing.T) {
+	timed := func(p *toolcircuit.Policy) { p.CallTimeout = time.Second }
+	play(t, []script{
+		{"is told by the time that passed", timed, []step{
+			{all(begin("a"), add(time.Second-1), end("a", nil), streak(0)), closed},
+			{all(begin("a"), add(time.Second), end("a", nil), streak(1)), closed},
+			{all(begin("a"), add(time.Second), end("a", errInvalid), streak(2)), closed},
+			{func(r *rig) {
+				var late *toolcircuit.CallTimeoutError
+				require.ErrorAs(r, r.calls[2].Err, &late)
+				require.Equal(r, errInvalid, late.Err)
+				require.Equal(r, toolcircuit.KindTimeout, r.calls[2].Verdict.Kind)
+			}, closed},
+		}},
+	})
+}
+
+// runtimeContext is what a runtime hands its tools instead of a plain context.
+type runtimeContext struct {
+	context.Context
+	user string
+}
+
+func TestOwnTypeOfContext(t *testing.T) {
+	var mine *runtimeContext
+	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.FailureThreshold = 1 }))
+	took := time.Duration(0)
+	greet := toolcircuit.Wrap(r.ToolCircuit, func(ctx *runtimeContext, greeting string) (string, error) {
+		require.Same(t, mine, ctx)
+		require.False(t, toolcircuit.IsProbe(ctx))
+		add(took)(r)
+		return greeting + ", " + ctx.user, nil
+	})
+	mine = &runtimeContext{toolcircuit.WithRunID(context.Background(), "run-1"), "Ada"}
+
+	out, err := greet(mine, "Hello")
+	require.NoError(t, err)
+	require.Equal(t, "Hello, Ada", out)
+	require.Equal(t, "run-1", r.calls[0].RunID)
+	require.Equal(t, closed, r.State())
+
+	took = time.Second
+	out, err = greet(mine, "Hello")
+	require.NoError(t, err)
+	require.Equal(t, "Hello, Ada", out)
+	require.Equal(t, open, r.State(), "the time that passed tells the deadline")
+
+	_, err = greet(mine, "Hello")
+	require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+
+	// The end of its context is the caller's.
+	took = 0
+	all(add(time.Minute), reset)(r)
+	ctx, cancel := context.WithCancel(context.Background())
+	leave := toolcircuit.Wrap(r.ToolCircuit, func(*runtimeContext, int) (int, error) { cancel(); return 0, errDown })
+	_, err = leave(&runtimeContext{Context: ctx}, 1)
+	require.Equal(t, errDown, err)
+	require.Equal(t, closed, r.State())
+}
+
+func TestIsProbe(t *testing.T) {
+	r := newRig(t, policy(nil))
+	var got bool
+	look := toolcircuit.Wrap(r.ToolCircuit, func(ctx context.Context, _ int) (int, error) {
+		inside, cancel := context.WithCancel(ctx)
+		defer cancel()
+		got = toolcircuit.IsProbe(inside)
+		return 0, nil
+	})
+	ask := func(want bool) func(*rig) {
+		return func(r *rig) {
+			r.Helper()
+			_, err := look(context.Background(), 1)
+			require.NoError(r, err)
+			require.Equal(r, want, got)
+		}
+	}
+	require.False(t, toolcircuit.IsProbe(context.Background()))
+	all(ask(false), cooled)(r)
+	override(toolcircuit.OverrideClosed)(r)
+	ask(false)(r) // it decides nothing
+	override(toolcircuit.OverrideNone)(r)
+	all(ask(true), ask(false))(r)
+}
+
+func TestRefusalAllocatesNothing(t *testing.T) {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	ctx := context.Background()
+	op := func(context.Context) (int, error) { return 0, errDown }
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, err := toolcircuit.Do(ctx, c, func(context.Context) (int, error) { return 7, nil }); err != nil {
+			panic(err)
+		}
+	}), "nor does a healthy call")
+	for range 5 {
+		toolcircuit.Do(ctx, c, op)
+	}
+	_, first := toolcircuit.Do(ctx, c, op)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, err := toolcircuit.Do(ctx, c, op); err != first {
+			panic(err)
+		}
+	}))
+}
+
+func TestNilArguments(t *testing.T) {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	ctx := context.Background()
+	op := func(context.Context) (int, error) { return 0, nil }
+	tool := func(context.Context, int) (int, error) { return 0, nil }
+	check := func(context.Context) error { return nil }
+	var none *toolcircuit.ToolCircuit
+	var noContext context.Context
+	const (
+		noCircuit = "toolcircuit: the circuit is nil; make one with New"
+		noCtx     = "toolcircuit: ctx is nil"
+	)
+	for _, tt := range []struct {
+		want string
+		do   func()
+	}{
+		{noCircuit, func() { toolcircuit.Do(ctx, none, op) }},
+		{noCircuit, func() { toolcircuit.Do(ctx, new(toolcircuit.ToolCircuit), op) }},
+		{noCtx, func() { toolcircuit.Do(noContext, c, op) }},
+		{"toolcircuit: Do: op is nil", func() { toolcircuit.Do[int](ctx, c, nil) }},
+		{noCircuit, func() { toolcircuit.Wrap(none, tool) }},
+		{"toolcircuit: Wrap: tool is nil", func() { toolcircuit.Wrap[context.Context, int, int](c, nil) }},
+		{noCtx, func() { toolcircuit.Wrap(c, tool)(noContext, 1) }},
+		{noCircuit, func() { none.Allow(ctx) }},
+		{noCtx, func() { c.Allow(noContext) }},
+		{"toolcircuit: Settle: ctx is nil", func() { p, _ := c.Allow(ctx); p.Settle(noContext, nil, nil) }},
+		{noCircuit, func() { none.Wait(ctx) }},
+		{noCtx, func() { c.Wait(noContext) }},
+		{noCircuit, func() { none.Monitor(ctx, 0, check) }},
+		{noCtx, func() { c.Monitor(noContext, 0, check) }},
+		{"toolcircuit: Monitor: check is nil", func() { c.Monitor(ctx, 0, nil) }},
+		{"toolcircuit: Abandon: tool is nil", func() { toolcircuit.Abandon[int, int](nil) }},
+	} {
+		require.PanicsWithValue(t, tt.want, tt.do)
+	}
+}

@@ -1,0 +1,783 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// script is a named table of steps under a policy of three failures and a minute, changed by
+// edit.
+type script struct {
+	name  string
+	edit  func(*toolcircuit.Policy)
+	steps []step
+}
+
+func play(t *testing.T, scripts []script) {
+	for _, s := range scripts {
+		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps) })
+	}
+}
+
+var (
+	trip    = calls(3, errDown)           // opens under the policy of scripts, from a streak of 0
+	cooled  = all(trip, add(time.Minute)) // and lets its first cooldown pass
+	probing = all(cooled, begin("probe")) // and takes the slot
+)
+
+// snapshot checks what the circuit says of itself.
+func snapshot(check func(*require.Assertions, toolcircuit.Snapshot)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		check(require.New(r), r.Snapshot())
+	}
+}
+
+func openings(n int) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Openings) })
+}
+
+func seq(n uint64) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Seq) })
+}
+
+func streak(n int) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Streak) })
+}
+
+func stale(n uint64) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Stale) })
+}
+
+// set puts another policy in force: that of scripts, changed by edit.
+func set(edit func(*toolcircuit.Policy)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		require.NoError(r, r.SetPolicy(policy(edit).Policy))
+	}
+}
+
+// as runs steps through another tool's view of the circuit.
+func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		mine := r.ToolCircuit
+		r.ToolCircuit = mine.For(tool)
+		all(actions...)(r)
+		r.ToolCircuit = mine
+	}
+}
+
+// asked is a failure that counts and with which the dependency asks for a pause.
+func asked(d time.Duration) error {
+	return &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: d}
+}
+
+func TestStateTable(t *testing.T) {
+	play(t, []script{
+		{"closed: a call runs", nil, []step{
+			{call(nil), closed},
+			{seq(0), closed},
+		}},
+		{"closed: healthy ends the streak", nil, []step{
+			{calls(2, errDown), closed},
+			{streak(2), closed},
+			{call(nil), closed},
+			{streak(0), closed},
+			{calls(2, errDown), closed},
+		}},
+		{"closed: a fault at the threshold opens", nil, []step{
+			{calls(2, errDown), closed},
+			{call(errDown), open},
+			{seq(1), open},
+		}},
+		{"closed: ignored is nothing", nil, []step{
+			{calls(2, errDown), closed},
+			{call(errInvalid), closed},
+			{streak(2), closed},
+			{call(errDown), open},
+		}},
+		{"closed: pause opens", nil, []step{
+			{call(wait(5 * time.Second)), open},
+			{refused(5 * time.Second), open},
+		}},
+		{"open: refused while the cooldown runs", nil, []step{
+			{trip, open},
+			{refused(time.Minute), open},
+			{add(time.Minute - 1), open},
+			{refused(1), open},
+		}},
+		{"open: refusals move nothing", nil, []step{
+			{trip, open},
+			{add(59 * time.Second), open},
+			{all(refused(time.Second), refused(time.Second)), open},
+			{add(time.Second), halfOpen},
+		}},
+		{"open: reading takes nothing", nil, []step{
+			{cooled, halfOpen},
+			{func(r *rig) { require.True(r, r.Ready()); r.Snapshot() }, halfOpen},
+			{seq(1), halfOpen},
+			{begin("probe"), halfOpen},
+			{seq(2), halfOpen},
+		}},
+		{"half-open: refused while the lease runs", nil, []step{
+			{probing, halfOpen},
+			{refused(time.Minute), halfOpen},
+			{all(add(time.Minute-1), refused(1)), halfOpen},
+		}},
+		{"half-open: healthy closes", nil, []step{
+			{all(cooled, call(nil)), closed},
+			{all(seq(3), openings(1)), closed},
+		}},
+		{"half-open: healthy frees the slot until enough are", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 3 }, []step{
+			{all(cooled, call(nil)), halfOpen},
+			{call(nil), halfOpen},
+			{call(nil), closed},
+			{seq(3), closed},
+		}},
+		{"half-open: fault reopens", nil, []step{
+			{all(cooled, call(errDown)), open},
+			{all(seq(3), openings(2), refused(2*time.Minute)), open},
+		}},
+		{"half-open: successes before a fault are forgotten", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, []step{
+			{all(cooled, call(nil)), halfOpen},
+			{call(errDown), open},
+			{all(add(2*time.Minute), call(nil)), halfOpen},
+			{call(nil), closed},
+		}},
+		{"half-open: pause reopens", nil, []step{
+			{all(cooled, call(wait(7*time.Second))), open},
+			{all(seq(3), openings(1), refused(7*time.Second)), open},
+		}},
+		{"half-open: ignored frees the slot", nil, []step{
+			{probing, halfOpen},
+			{end("probe", errInvalid), halfOpen},
+			{all(seq(2), call(nil)), closed},
+		}},
+		{"half-open: ignored keeps the successes", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, []step{
+			{all(cooled, call(nil), call(errInvalid)), halfOpen},
+			{call(nil), closed},
+		}},
+		{"half-open: a released slot is free", nil, []step{
+			{probing, halfOpen},
+			{all(release("probe"), call(nil)), closed},
+		}},
+		{"half-open: past the lease the next caller is a probe, too", nil, []step{
+			{probing, halfOpen},
+			{add(time.Minute), halfOpen},
+			{begin("second"), halfOpen},
+			{all(seq(2), refused(time.Minute)), halfOpen},
+			{end("second", nil), closed},
+		}},
+	})
+}
+
+func TestEpochs(t *testing.T) {
+	early := begin("early")
+	play(t, []script{
+		{"a success from before the opening", nil, []step{
+			{all(early, trip), open},
+			{end("early", nil), open},
+			{all(refused(time.Minute), stale(1)), open},
+		}},
+		{"a success from before the opening, while the probe runs", nil, []step{
+			{all(early, probing), halfOpen},
+			{end("early", nil), halfOpen},
+			{refused(time.Minute), halfOpen},
+		}},
+		{"a failure from before the opening, while the probe runs", nil, []step{
+			{all(early, probing), halfOpen},
+			{end("early", asked(time.Hour)), halfOpen},
+			{end("probe", nil), closed},
+		}},
+		{"a failure from before the opening, after the recovery", func(p *toolcircuit.Policy) { p.FailureThreshold = 1 }, []step{
+			{all(early, call(errDown), add(time.Minute), call(nil)), closed},
+			{end("early", errDown), closed},
+			{all(streak(0), stale(1)), closed},
+		}},
+		{"a probe from before the reopening", nil, []step{
+			{all(probing, add(time.Minute), begin("second"), end("second", errDown)), open},
+			{end("probe", nil), open},
+			{refused(2 * time.Minute), open},
+		}},
+		{"a failure from before a reset", nil, []step{
+			{all(calls(2, errDown), early, reset), closed},
+			{all(end("early", errDown), streak(0)), closed},
+		}},
+	})
+}
+
+func TestLateFailureMovesReopeningOnlyLater(t *testing.T) {
+	late := all(begin("late"), trip, add(10*time.Second))
+	play(t, []script{
+		{"without a wait of its own", nil, []step{
+			{all(late, end("late", errDown)), open},
+			{refused(50 * time.Second), open},
+		}},
+		{"its longer wait counts from now", nil, []step{
+			{all(late, end("late", asked(2*time.Minute))), open},
+			{refused(2 * time.Minute), open},
+		}},
+		{"its longer wait has the same cap", func(p *toolcircuit.Policy) { p.MaxRetryAfter = 90 * time.Second }, []step{
+			{all(late, end("late", wait(time.Hour))), open},
+			{refused(90 * time.Second), open},
+		}},
+		{"its shorter wait", nil, []step{
+			{all(late, end("late", asked(time.Second))), open},
+			{refused(50 * time.Second), open},
+		}},
+		{"when the cooldown is over already", nil, []step{
+			{all(begin("late"), cooled), halfOpen},
+			{end("late", errDown), halfOpen},
+			{end("late", asked(time.Minute)), halfOpen}, // settled before
+		}},
+		{"when the cooldown is over and it asks for more", nil, []step{
+			{all(begin("late"), cooled), halfOpen},
+			{end("late", asked(time.Minute)), open},
+			{refused(time.Minute), open},
+		}},
+		{"of an epoch before the last", nil, []step{
+			{all(begin("late"), cooled, call(errDown)), open},
+			{end("late", asked(10*time.Minute)), open},
+			{refused(2 * time.Minute), open},
+		}},
+		{"openings stay", nil, []step{
+			{all(late, end("late", asked(2*time.Minute)), openings(1), stale(1)), open},
+		}},
+	})
+}
+
+func TestProbePastItsLeaseKeepsItsVote(t *testing.T) {
+	lost := all(probing, add(time.Minute), begin("second"))
+	play(t, []script{
+		{"its success closes", nil, []step{
+			{all(lost, end("probe", nil)), closed},
+			{all(end("second", errDown), streak(0)), closed},
+		}},
+		{"its success is one of several", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, []step{
+			{all(lost, end("probe", nil)), halfOpen},
+			{refused(time.Minute), halfOpen}, // the slot is the second's
+			{end("second", nil), closed},
+		}},
+		{"its fault reopens", nil, []step{
+			{all(lost, end("probe", errDown)), open},
+		}},
+		{"ignored it frees nothing", nil, []step{
+			{all(lost, end("probe", errInvalid)), halfOpen},
+			{refused(time.Minute), halfOpen},
+		}},
+		{"released it frees nothing", nil, []step{
+			{all(lost, release("probe")), halfOpen},
+			{refused(time.Minute), halfOpen},
+		}},
+		{"with no other probe it still closes", nil, []step{
+			{all(probing, add(time.Hour), end("probe", nil)), closed},
+		}},
+	})
+}
+
+func TestAskedWait(t *testing.T) {
+	play(t, []script{
+		{"replaces a longer curve", nil, []step{
+			{all(calls(2, errDown), call(asked(time.Second))), open},
+			{refused(time.Second), open},
+		}},
+		{"replaces a shorter curve", nil, []step{
+			{all(calls(2, errDown), call(asked(5*time.Minute))), open},
+			{refused(5 * time.Minute), open},
+		}},
+		{"for that opening only", nil, []step{
+			{all(calls(2, errDown), call(asked(time.Second)), add(time.Second), call(errDown)), open},
+			{refused(2 * time.Minute), open},
+		}},
+		{"at least a millisecond", nil, []step{
+			{call(wait(1)), open},
+			{refused(time.Millisecond), open},
+		}},
+		{"at most MaxRetryAfter", func(p *toolcircuit.Policy) { p.MaxRetryAfter = 5 * time.Second }, []step{
+			{call(wait(math.MaxInt64)), open},
+			{refused(5 * time.Second), open},
+		}},
+		{"without jitter", func(p *toolcircuit.Policy) { p.Jitter = 1 }, []step{
+			{call(wait(time.Second)), open},
+			{refused(time.Second), open},
+		}},
+		{"never ends before an earlier one of the streak", nil, []step{
+			{all(call(asked(5*time.Minute)), add(time.Second), call(errDown)), closed},
+			{call(asked(10 * time.Second)), open},
+			{refused(5*time.Minute - time.Second), open},
+		}},
+		{"nor does the curve", nil, []step{
+			{all(call(asked(5*time.Minute)), calls(2, errDown)), open},
+			{refused(5 * time.Minute), open},
+		}},
+		{"an earlier one does not shorten the curve", nil, []step{
+			{all(call(asked(time.Second)), calls(2, errDown)), open},
+			{refused(time.Minute), open},
+		}},
+		{"a healthy call ends the streak and what it asked", nil, []step{
+			{all(call(asked(5*time.Minute)), call(nil), trip), open},
+			{refused(time.Minute), open},
+		}},
+	})
+}
+
+func TestPause(t *testing.T) {
+	play(t, []script{
+		{"is no opening for the curve", nil, []step{
+			{all(call(wait(time.Second)), openings(0), add(time.Second)), halfOpen},
+			{all(call(wait(time.Second)), openings(0), add(time.Second)), halfOpen},
+			{all(call(errDown), openings(1), refused(time.Minute)), open},
+		}},
+		{"without a wait is ignored", nil, []step{
+			{call(toolcircuit.RetryAfter(errors.New("later"), 0)), closed},
+			{streak(0), closed},
+		}},
+		{"never ends before what the streak asked for", nil, []step{
+			{all(call(asked(time.Minute)), call(wait(time.Second))), open},
+			{refused(time.Minute), open},
+		}},
+	})
+
+	classify := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+		return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited}
+	}
+	run(t, toolcircuit.Options{Classify: classify}, []step{
+		{calls(10, errors.New("later")), closed},
+	})
+}
+
+// fails is a cooldown that passes and a probe that fails, after which calls are refused for
+// that long.
+func fails(cooldown, next time.Duration) func(*rig) {
+	return all(add(cooldown), call(errDown), refused(next))
+}
+
+func TestCurve(t *testing.T) {
+	play(t, []script{
+		{"doubles up to MaxCooldown", nil, []step{
+			{all(trip, refused(time.Minute)), open},
+			{fails(time.Minute, 2*time.Minute), open},
+			{fails(2*time.Minute, 4*time.Minute), open},
+			{fails(4*time.Minute, 8*time.Minute), open},
+			{fails(8*time.Minute, 10*time.Minute), open},
+			{fails(10*time.Minute, 10*time.Minute), open},
+		}},
+		{"is flat with a Multiplier of 1", func(p *toolcircuit.Policy) { p.Multiplier = 1 }, []step{
+			{trip, open},
+			{fails(time.Minute, time.Minute), open},
+			{fails(time.Minute, time.Minute), open},
+		}},
+		{"saturates", func(p *toolcircuit.Policy) { p.Multiplier = math.MaxFloat64 }, []step{
+			{trip, open},
+			{fails(time.Minute, 10*time.Minute), open},
+			{fails(10*time.Minute, 10*time.Minute), open}, // the power is infinite
+		}},
+		{"saturates at the end of time.Duration", func(p *toolcircuit.Policy) { p.MaxCooldown = math.MaxInt64; p.Multiplier = 1e300 }, []step{
+			{trip, open},
+			{fails(time.Minute, math.MaxInt64), open},
+		}},
+	})
+
+	t.Run("stays saturated after a thousand openings", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := run(t, policy(nil), []step{{trip, open}})
+			for range 1100 { // 2^1024 is no float64
+				all(add(10*time.Minute), call(errDown))(r)
+			}
+			refused(10 * time.Minute)(r)
+		})
+	})
+}
+
+func TestBackoffMemory(t *testing.T) {
+	memory := func(p *toolcircuit.Policy) { p.BackoffMemory = time.Hour }
+	play(t, []script{
+		{"outlives a recovery", memory, []step{
+			{all(cooled, call(nil), openings(1)), closed},
+			{all(add(time.Hour-1), openings(1), trip), open},
+			{all(openings(2), refused(2*time.Minute)), open},
+		}},
+		{"ends once the circuit stayed closed that long", memory, []step{
+			{all(cooled, call(nil)), closed},
+			{all(add(time.Hour), openings(0), trip), open},
+			{all(openings(1), refused(time.Minute)), open},
+		}},
+		{"starts over with each recovery", memory, []step{
+			{all(cooled, call(nil), add(50*time.Minute), trip, add(2*time.Minute), call(nil)), closed},
+			{all(add(50*time.Minute), trip), open},
+			{all(openings(3), refused(4*time.Minute)), open},
+		}},
+		{"does not end while open", memory, []step{
+			{all(trip, add(3*time.Hour), call(errDown)), open},
+			{openings(2), open},
+		}},
+		{"ends for a pause, too", memory, []step{
+			{all(cooled, call(nil), add(time.Hour), call(wait(time.Second)), openings(0)), open},
+		}},
+	})
+}
+
+func TestJitter(t *testing.T) {
+	const cooldown, most = time.Minute, 3 * time.Minute
+	waits := func(seed uint64, dependency string, jitter float64) (waits []time.Duration) {
+		r := newRig(t, toolcircuit.Options{Seed: seed, Policy: toolcircuit.Policy{
+			FailureThreshold: 1, Cooldown: cooldown, MaxCooldown: most, Jitter: jitter,
+		}})
+		r.ToolCircuit = r.Twin(dependency)
+		for range 4 {
+			call(errDown)(r)
+			at := r.Snapshot().RetryAt
+			waits = append(waits, at.Sub(r.clock.Now()))
+			r.clock.Set(at)
+		}
+		return waits
+	}
+	for _, jitter := range []float64{0.1, 0.5, 1} {
+		for seed := range uint64(50) {
+			for n, wait := range waits(seed+1, "search-api", jitter) {
+				least := max(cooldown, min(cooldown<<n, time.Duration(float64(most)/(1+jitter))))
+				require.GreaterOrEqual(t, wait, least)
+				require.LessOrEqual(t, wait, min(most, time.Duration(float64(least)*(1+jitter))+1))
+			}
+		}
+	}
+	first := waits(1, "search-api", 0.5)
+	require.Equal(t, first, waits(1, "search-api", 0.5), "nothing else plays a part")
+	for n, other := range waits(2, "search-api", 0.5) {
+		require.NotEqual(t, first[n], other, "the seed plays a part, also at the cap")
+	}
+	for n, other := range waits(1, "mail-api", 0.5) {
+		require.NotEqual(t, first[n], other, "the dependency plays a part, also at the cap")
+	}
+	require.NotEqual(t, first[2], first[3], "the epoch plays a part")
+}
+
+func TestOverride(t *testing.T) {
+	manual := func(r *rig) {
+		r.Helper()
+		require.False(r, r.Ready())
+		_, err := r.Allow(context.Background())
+		var e *toolcircuit.OpenError
+		require.ErrorAs(r, err, &e)
+		require.Equal(r, toolcircuit.ReasonManualOpen, e.Reason)
+		require.Equal(r, open, e.State)
+		require.Zero(r, e.RetryAt)
+		require.Zero(r, e.RetryAfter())
+		require.Zero(r, r.calls[len(r.calls)-1].RetryAt)
+	}
+	const (
+		none     = toolcircuit.OverrideNone
+		shut     = toolcircuit.OverrideOpen
+		letAllIn = toolcircuit.OverrideClosed
+	)
+	play(t, []script{
+		{"open refuses all", nil, []step{
+			{all(override(shut), manual, seq(0)), closed},
+			{all(override(none), call(nil)), closed},
+		}},
+		{"open refuses the probe", nil, []step{
+			{all(cooled, override(shut), manual), halfOpen},
+			{all(override(none), call(nil)), closed},
+		}},
+		{"beneath open the cooldown runs on", nil, []step{
+			{all(trip, override(shut), add(50*time.Second), manual), open},
+			{all(override(none), refused(10*time.Second)), open},
+		}},
+		{"closed runs all and records nothing", nil, []step{
+			{all(trip, override(letAllIn), call(nil), calls(9, errDown), call(wait(time.Hour))), open},
+			{all(override(none), refused(time.Minute)), open},
+		}},
+		{"closed records nothing of a closed circuit, either", func(p *toolcircuit.Policy) { p.FailureRate = 0.1; p.MinCalls = 1 }, []step{
+			{all(override(letAllIn), calls(9, errDown), call(wait(time.Hour)), streak(0)), closed},
+			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.Window) }), closed},
+			{override(none), closed},
+		}},
+		{"closed takes no slot", nil, []step{
+			{all(cooled, override(letAllIn), begin("a", "b"), seq(1)), halfOpen},
+			{all(override(none), end("a", nil), end("b", errDown)), halfOpen},
+			{call(nil), closed},
+		}},
+		{"what came in before is recorded", nil, []step{
+			{all(begin("a", "b", "c"), override(letAllIn), end("a", errDown)), closed},
+			{all(override(shut), end("b", errDown), streak(2)), closed},
+			{all(end("c", errDown), seq(1)), open},
+			{all(override(none), refused(time.Minute)), open},
+		}},
+		{"a probe from before closes beneath it", nil, []step{
+			{all(probing, override(shut), end("probe", nil), manual), closed},
+			{all(override(none), call(nil)), closed},
+		}},
+		{"lifting what is not there changes nothing", nil, []step{
+			{override(none), closed},
+			{all(override(shut), override(shut)), closed},
+			{func(r *rig) { require.Len(r, r.events, 1) }, closed},
+		}},
+	})
+}
+
+func TestReset(t *testing.T) {
+	play(t, []script{
+		{"closes an open circuit", nil, []step{
+			{all(trip, reset, seq(2), openings(0)), closed},
+			{all(trip, refused(time.Minute)), open},
+		}},
+		{"closes under a running probe", nil, []step{
+			{all(probing, reset, end("probe", errDown), streak(0)), closed},
+		}},
+		{"of a closed circuit is a new epoch", nil, []step{
+			{all(calls(2, errDown), begin("early"), add(time.Second), reset, seq(1), streak(0)), closed},
+			{all(end("early", wait(time.Minute)), stale(1)), closed},
+			{calls(2, errDown), closed},
+			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
+				is.Equal(toolcircuit.RuleReset, s.Rule)
+				is.Equal(time.Unix(1, 0), s.Since)
+			}), closed},
+		}},
+		{"forgets what the dependency asked for", nil, []step{
+			{all(calls(2, asked(time.Hour)), reset, trip, refused(time.Minute)), open},
+		}},
+		{"keeps the override", nil, []step{
+			{all(override(toolcircuit.OverrideOpen), reset), closed},
+			{func(r *rig) { require.False(r, r.Ready()) }, closed},
+		}},
+	})
+}
+
+func TestSetPolicy(t *testing.T) {
+	play(t, []script{
+		{"a lower threshold opens at the next counted failure", nil, []step{
+			{all(calls(2, errDown), set(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })), closed},
+			{all(seq(0), call(errInvalid)), closed},
+			{call(errDown), open},
+		}},
+		{"a shorter cooldown ends an open circuit's", nil, []step{
+			{all(trip, add(10*time.Second), set(func(p *toolcircuit.Policy) { p.Cooldown = 15 * time.Second })), open},
+			{refused(5 * time.Second), open},
+			{set(func(p *toolcircuit.Policy) { p.Cooldown = 10 * time.Second }), halfOpen},
+			{all(seq(1), call(nil)), closed},
+		}},
+		{"a longer cooldown holds for an open circuit", nil, []step{
+			{all(trip, add(59*time.Second), set(func(p *toolcircuit.Policy) { p.Cooldown = time.Hour })), open},
+			{refused(time.Hour - 59*time.Second), open},
+		}},
+		{"leaves what the dependency asked for", nil, []step{
+			{all(call(wait(5*time.Minute)), set(func(p *toolcircuit.Policy) { p.Cooldown = time.Second })), open},
+			{refused(5 * time.Minute), open},
+		}},
+		{"caps what the dependency asked for", nil, []step{
+			{all(call(wait(5*time.Minute)), add(time.Second)), open},
+			{set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 2 * time.Minute }), open},
+			{refused(2*time.Minute - time.Second), open},
+		}},
+		{"a running lease follows ProbeTimeout", nil, []step{
+			{all(probing, add(10*time.Second), set(func(p *toolcircuit.Policy) { p.ProbeTimeout = 15 * time.Second })), halfOpen},
+			{refused(5 * time.Second), halfOpen},
+			{set(func(p *toolcircuit.Policy) { p.ProbeTimeout = 10 * time.Second }), halfOpen},
+			{all(begin("second"), seq(2)), halfOpen},
+		}},
+		{"fewer ProbeSuccesses close at the next success", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 9 }, []step{
+			{all(cooled, calls(2, nil), set(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 })), halfOpen},
+			{call(nil), closed},
+		}},
+		{"a call under way is judged by the policy that admitted it", func(p *toolcircuit.Policy) { p.CountUnknown = true }, []step{
+			{all(begin("a", "b", "c"), set(nil)), closed},
+			{all(end("a", errors.New("?")), end("b", errors.New("?")), streak(2)), closed},
+			{end("c", errors.New("?")), open},
+		}},
+		{"an invalid one changes nothing", nil, []step{
+			{func(r *rig) {
+				before := r.Policy()
+				require.EqualError(r, r.SetPolicy(toolcircuit.Policy{Jitter: 2}), "toolcircuit: Policy.Jitter: got 2, want a part from 0 to 1")
+				require.Equal(r, before, r.Policy())
+			}, closed},
+		}},
+		{"no event", nil, []step{
+			{all(set(nil), func(r *rig) { require.Empty(r, r.events) }), closed},
+		}},
+	})
+}
+
+func TestClockStepsBack(t *testing.T) {
+	sideEffects := toolcircuit.Tool{SideEffects: true}
+	play(t, []script{
+		{"while open", nil, []step{
+			{all(trip, add(-time.Hour), refused(time.Minute)), open},
+			{as(sideEffects, refused(2*time.Minute)), open},
+			{all(add(time.Hour), refused(time.Minute)), open},
+			{add(time.Minute), halfOpen},
+		}},
+		{"while the cooldown is over", nil, []step{
+			{all(cooled, add(-time.Second), refused(time.Second)), open},
+			{all(add(-time.Hour), refused(time.Minute)), open},
+		}},
+		{"while a probe runs", nil, []step{
+			{all(probing, add(-time.Hour), refused(time.Minute)), halfOpen},
+			{end("probe", nil), closed},
+		}},
+		{"while closed", nil, []step{
+			{all(add(-time.Hour), calls(2, errDown)), closed},
+			{call(errDown), open},
+			{refused(time.Minute), open},
+		}},
+		{"after a recovery", nil, []step{
+			{all(cooled, call(nil), add(-time.Hour), openings(1)), closed},
+		}},
+		{"during a call", func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.SlowCall = 1 }, []step{
+			{all(begin("a"), add(-time.Hour), end("a", nil), streak(0)), closed},
+			{func(r *rig) { require.Zero(r, r.calls[0].Elapsed) }, closed},
+		}},
+	})
+}
+
+func TestSideEffectsProbeLast(t *testing.T) {
+	writes := func(actions ...func(*rig)) func(*rig) {
+		return as(toolcircuit.Tool{Name: "send_mail", SideEffects: true}, actions...)
+	}
+	unready := func(r *rig) { r.Helper(); require.False(r, r.Ready()) }
+	ready := func(r *rig) { r.Helper(); require.True(r, r.Ready()) }
+	play(t, []script{
+		{"a closed circuit makes no difference", nil, []step{
+			{writes(ready, call(nil)), closed},
+		}},
+		{"one further cooldown", nil, []step{
+			{all(trip, writes(refused(2*time.Minute))), open},
+			{all(add(time.Minute), ready, writes(unready, refused(time.Minute))), halfOpen},
+			{all(add(time.Minute-1), writes(unready, refused(1))), halfOpen},
+			{all(add(1), writes(ready, call(nil))), closed},
+		}},
+		{"a further cooldown of the same length", nil, []step{
+			{all(cooled, call(errDown), writes(refused(4*time.Minute))), open},
+			{all(add(4*time.Minute), writes(call(errDown))), open},
+		}},
+		{"a read goes first", nil, []step{
+			{all(probing, writes(refused(time.Minute))), halfOpen},
+			{all(end("probe", nil), writes(call(nil))), closed},
+		}},
+		{"while the slot of a read is free again", nil, []step{
+			{all(probing, add(20*time.Second), release("probe"), writes(refused(40*time.Second))), halfOpen},
+			{all(add(40*time.Second), writes(call(nil))), closed},
+		}},
+		{"no longer than a lease that lasts", func(p *toolcircuit.Policy) { p.ProbeTimeout = 5 * time.Minute }, []step{
+			{all(probing, writes(refused(5*time.Minute))), halfOpen},
+			{all(add(5*time.Minute), writes(call(nil))), closed},
+		}},
+		{"after what the dependency asked for, too", nil, []step{
+			{all(call(wait(5*time.Second)), writes(refused(65*time.Second))), open},
+			{all(add(5*time.Second), writes(refused(time.Minute))), halfOpen},
+		}},
+		{"under an override it is like any other", nil, []step{
+			{all(trip, override(toolcircuit.OverrideClosed), writes(ready, call(nil))), open},
+			{all(override(toolcircuit.OverrideOpen), writes(unready)), open},
+		}},
+	})
+}
+
+func TestCountBurstOnce(t *testing.T) {
+	once := func(p *toolcircuit.Policy) { p.CountBurstOnce = true }
+	batch := begin("a", "b", "c", "d")
+	fail := all(end("a", errDown), end("b", errDown), end("c", errDown), end("d", errDown))
+	play(t, []script{
+		{"one batch is one failure", once, []step{
+			{all(batch, fail, streak(1)), closed},
+			{all(batch, fail, streak(2)), closed},
+			{all(batch, fail), open},
+		}},
+		{"one after the other they all count", once, []step{
+			{calls(2, errDown), closed},
+			{call(errDown), open},
+		}},
+		{"a success in between gives no second count", once, []step{
+			{all(batch, end("a", errDown), call(nil), end("b", errDown), streak(0)), closed},
+		}},
+		{"nor does a call that began after the first failure", once, []step{
+			{all(batch, end("a", errDown), begin("e"), end("e", errDown), end("b", errDown), streak(2)), closed},
+		}},
+		{"the rate counts them all", func(p *toolcircuit.Policy) { once(p); p.FailureRate = 1; p.MinCalls = 4 }, []step{
+			{all(batch, fail), open},
+			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(toolcircuit.RuleRate, s.Rule) }), open},
+		}},
+		{"a wait asked for by any of them stands", once, []step{
+			{all(begin("a", "b"), end("a", errDown), end("b", asked(5*time.Minute)), calls(2, errDown)), open},
+			{refused(5 * time.Minute), open},
+		}},
+	})
+}
+
+func TestTwin(t *testing.T) {
+	r := newRig(t, policy(nil))
+	all(trip, set(func(p *toolcircuit.Policy) { p.FailureThreshold = 2 }))(r)
+	twin := *r
+	twin.ToolCircuit = r.For(toolcircuit.Tool{Name: "search"}).Twin("mail-api")
+	require.Equal(t, "mail-api", twin.Dependency())
+	require.Equal(t, closed, twin.State())
+	require.Equal(t, r.Policy(), twin.Policy())
+
+	calls(2, errDown)(&twin)
+	require.Equal(t, open, twin.State(), "a twin has the policy of the moment it was made")
+	require.Equal(t, "mail-api", r.events[len(r.events)-1].Dependency, "a twin has the hooks")
+	require.Equal(t, "search", r.calls[len(r.calls)-1].Tool, "a twin has the view")
+
+	set(func(p *toolcircuit.Policy) { p.Cooldown = time.Hour })(&twin)
+	refused(time.Hour)(&twin)
+	refused(time.Minute)(r)
+	add(time.Minute)(r)
+	call(nil)(r)
+	refused(time.Hour - time.Minute)(&twin)
+}
+
+func TestTwinsCountInWindowsOfTheirOwn(t *testing.T) {
+	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.FailureRate = 1; p.MinCalls = 1; p.FailureThreshold = 9 }))
+	twin := r.Twin("mail-api")
+	call(errDown)(r)
+	require.Zero(t, twin.Snapshot().Window)
+}
+
+func TestStampedeSendsOneProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := clock.NewMock()
+		c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+			Clock:  m,
+			Policy: toolcircuit.Policy{FailureThreshold: 1, Multiplier: 1},
+		})
+		ctx := context.Background()
+		toolcircuit.Do(ctx, c, func(context.Context) (int, error) { return 0, errDown })
+		for round := range 1000 {
+			m.Set(c.Snapshot().RetryAt)
+			var ran, refused atomic.Int32
+			start, finish := make(chan struct{}), make(chan struct{})
+			for range 64 {
+				go func() {
+					<-start
+					_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
+						ran.Add(1)
+						<-finish
+						return 0, errDown
+					})
+					if errors.Is(err, toolcircuit.ErrCircuitOpen) {
+						refused.Add(1)
+					}
+				}()
+			}
+			synctest.Wait()
+			close(start)
+			synctest.Wait()
+			require.EqualValues(t, 1, ran.Load(), "round %d", round)
+			require.EqualValues(t, 63, refused.Load(), "round %d", round)
+			close(finish)
+			synctest.Wait()
+			require.Equal(t, open, c.State())
+		}
+		require.EqualValues(t, 1+2*1000, c.Snapshot().Seq)
+	})
+}

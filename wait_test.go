@@ -1,0 +1,573 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// sleeper is a goroutine in Wait or Monitor: what it returned, once it has.
+type sleeper struct {
+	cancel   context.CancelFunc
+	err      error
+	returned bool
+}
+
+// sleep starts f in a goroutine and lets it come to rest.
+func sleep(ctx context.Context, f func(context.Context) error) *sleeper {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &sleeper{cancel: cancel}
+	go func() {
+		s.err = f(ctx)
+		s.returned = true
+	}()
+	synctest.Wait()
+	return s
+}
+
+// pass moves the clock on and lets all come to rest. A mock runs each timer once on its way,
+// and what that wakes sees the clock where it ends; so it goes in steps of a second.
+func pass(d time.Duration) func(*rig) {
+	return func(r *rig) {
+		for ; d > time.Second; d -= time.Second {
+			add(time.Second)(r)
+			synctest.Wait()
+		}
+		add(d)(r)
+		synctest.Wait()
+	}
+}
+
+// bubbles runs tests in bubbles of their own.
+func bubbles(t *testing.T, tests map[string]func(t *testing.T)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}
+
+func TestWait(t *testing.T) {
+	opened := func(t *testing.T) *rig { return run(t, policy(nil), []step{{trip, open}}) }
+	bubbles(t, map[string]func(*testing.T){
+		"closed: at once": func(t *testing.T) {
+			require.NoError(t, newRig(t, policy(nil)).Wait(t.Context()))
+		},
+		"open: until the cooldown is over": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			pass(time.Minute - 1)(r)
+			require.False(t, s.returned)
+			pass(1)(r)
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+			seq(1)(r) // it took nothing
+		},
+		"open, with SideEffects: until its own turn": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.For(toolcircuit.Tool{SideEffects: true}).Wait)
+			pass(2*time.Minute - 1)(r)
+			require.False(t, s.returned)
+			pass(1)(r)
+			require.True(t, s.returned)
+		},
+		"half-open: until the lease is over": func(t *testing.T) {
+			r := run(t, policy(nil), []step{{probing, halfOpen}})
+			s := sleep(t.Context(), r.Wait)
+			pass(time.Minute - 1)(r)
+			require.False(t, s.returned)
+			pass(1)(r)
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+		},
+		"half-open: until the probe has closed it": func(t *testing.T) {
+			r := run(t, policy(nil), []step{{probing, halfOpen}})
+			s := sleep(t.Context(), r.Wait)
+			end("probe", nil)(r)
+			synctest.Wait()
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+		},
+		"half-open: until the slot is free": func(t *testing.T) {
+			r := run(t, policy(nil), []step{{probing, halfOpen}})
+			s := sleep(t.Context(), r.Wait)
+			release("probe")(r)
+			synctest.Wait()
+			require.True(t, s.returned)
+		},
+		"half-open: on through the next cooldown": func(t *testing.T) {
+			r := run(t, policy(nil), []step{{probing, halfOpen}})
+			s := sleep(t.Context(), r.Wait)
+			end("probe", errDown)(r)
+			pass(2*time.Minute - 1)(r)
+			require.False(t, s.returned)
+			pass(1)(r)
+			require.True(t, s.returned)
+		},
+		"a reset ends it": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			reset(r)
+			synctest.Wait()
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+		},
+		"a shorter cooldown shortens it": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			set(func(p *toolcircuit.Policy) { p.Cooldown = time.Second })(r)
+			pass(time.Second)(r)
+			require.True(t, s.returned)
+		},
+		"a longer wait prolongs it": func(t *testing.T) {
+			r := newRig(t, policy(nil))
+			all(begin("late"), trip)(r)
+			s := sleep(t.Context(), r.Wait)
+			end("late", asked(5*time.Minute))(r)
+			pass(5*time.Minute - 1)(r)
+			require.False(t, s.returned)
+			pass(1)(r)
+			require.True(t, s.returned)
+		},
+		"an override that lets all in ends it": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			override(toolcircuit.OverrideClosed)(r)
+			synctest.Wait()
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+		},
+		"an override that refuses all ends it with the refusal": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			override(toolcircuit.OverrideOpen)(r)
+			synctest.Wait()
+			require.True(t, s.returned)
+			var e *toolcircuit.OpenError
+			require.ErrorAs(t, s.err, &e)
+			require.Equal(t, toolcircuit.ReasonManualOpen, e.Reason)
+			require.ErrorIs(t, r.Wait(t.Context()), toolcircuit.ErrCircuitOpen)
+		},
+		"the end of its context ends it": func(t *testing.T) {
+			r := opened(t)
+			s := sleep(t.Context(), r.Wait)
+			s.cancel()
+			synctest.Wait()
+			require.True(t, s.returned)
+			require.Equal(t, context.Canceled, s.err)
+		},
+		"a context that is over already, closed or not": func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.Equal(t, context.Canceled, opened(t).Wait(ctx))
+			require.Equal(t, context.Canceled, newRig(t, policy(nil)).Wait(ctx))
+		},
+		"a deadline before the end of the cooldown: the refusal at once": func(t *testing.T) {
+			real := toolcircuit.MustNew("search-api", policy(nil))
+			for range 3 {
+				toolcircuit.Do(t.Context(), real, func(context.Context) (int, error) { return 0, errDown })
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-1)
+			defer cancel()
+			start := time.Now()
+			require.ErrorIs(t, real.Wait(ctx), toolcircuit.ErrCircuitOpen)
+			require.Zero(t, time.Since(start))
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute+1)
+			defer cancel()
+			require.NoError(t, real.Wait(ctx))
+			require.Equal(t, time.Minute, time.Since(start))
+		},
+		"a deadline before the end of another's lease: it may end sooner": func(t *testing.T) {
+			real := toolcircuit.MustNew("search-api", policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 }))
+			toolcircuit.Do(t.Context(), real, func(context.Context) (int, error) { return 0, errDown })
+			time.Sleep(time.Minute)
+			probe, err := real.Allow(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			s := sleep(ctx, real.Wait)
+			require.False(t, s.returned)
+			probe.Settle(ctx, nil, nil)
+			synctest.Wait()
+			require.True(t, s.returned)
+			require.NoError(t, s.err)
+		},
+		"those who wake together compete": func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 }))
+			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, errDown })
+			var ran atomic.Int32
+			for range 10 {
+				sleep(t.Context(), func(ctx context.Context) error {
+					err := c.Wait(ctx)
+					if _, refused := c.Allow(ctx); refused == nil {
+						ran.Add(1)
+					}
+					return err
+				})
+			}
+			require.Zero(t, ran.Load())
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.EqualValues(t, 1, ran.Load())
+		},
+		"a deadline that only the real clock knows says nothing beside a mock": func(t *testing.T) {
+			r := opened(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // in 2000, by the bubble; the mock says 1970
+			defer cancel()
+			s := sleep(ctx, r.Wait)
+			require.False(t, s.returned)
+			pass(time.Minute)(r)
+			require.NoError(t, s.err)
+		},
+	})
+}
+
+// monitored is a rig with a monitor whose check is at hand.
+type monitored struct {
+	*rig
+	*sleeper
+	checks int
+	check  func(context.Context) error
+}
+
+func monitor(t *testing.T, every time.Duration, edit func(*toolcircuit.Policy), answer error) *monitored {
+	m := &monitored{rig: newRig(t, policy(edit))}
+	m.check = func(context.Context) error { return answer }
+	m.sleeper = sleep(t.Context(), func(ctx context.Context) error {
+		return m.Monitor(ctx, every, func(ctx context.Context) error {
+			m.checks++
+			return m.check(ctx)
+		})
+	})
+	return m
+}
+
+func (m *monitored) do(actions ...func(*rig)) {
+	m.rig.Helper()
+	for _, a := range actions {
+		a(m.rig)
+		synctest.Wait()
+	}
+}
+
+func TestMonitor(t *testing.T) {
+	bubbles(t, map[string]func(*testing.T){
+		"sleeps while closed": func(t *testing.T) {
+			m := monitor(t, time.Second, nil, nil)
+			m.do(pass(time.Hour))
+			require.Zero(t, m.checks)
+		},
+		"sleeps while overridden, both ways": func(t *testing.T) {
+			m := monitor(t, time.Second, nil, nil)
+			m.do(override(toolcircuit.OverrideOpen), pass(time.Hour))
+			m.do(override(toolcircuit.OverrideNone), trip, override(toolcircuit.OverrideClosed), pass(time.Hour))
+			require.Zero(t, m.checks)
+			m.do(override(toolcircuit.OverrideNone))
+			require.Equal(t, 1, m.checks)
+			require.Equal(t, closed, m.State())
+		},
+		"probes when one is due": func(t *testing.T) {
+			m := monitor(t, 0, nil, nil)
+			m.check = func(ctx context.Context) error {
+				require.True(m.rig, toolcircuit.IsProbe(ctx))
+				return nil
+			}
+			m.do(trip, pass(time.Minute-1))
+			require.Zero(t, m.checks)
+			m.do(pass(1))
+			require.Equal(t, 1, m.checks)
+			require.Equal(t, closed, m.State())
+			got := m.calls[len(m.calls)-1]
+			require.True(t, got.Probe)
+			require.True(t, got.Executed)
+		},
+		"probes as often as it takes": func(t *testing.T) {
+			m := monitor(t, 0, func(p *toolcircuit.Policy) { p.ProbeSuccesses = 3 }, nil)
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, 3, m.checks)
+			require.Equal(t, closed, m.State())
+		},
+		"a probe that fails reopens": func(t *testing.T) {
+			m := monitor(t, 0, nil, errDown)
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, 1, m.checks)
+			m.do(refused(2*time.Minute), pass(2*time.Minute))
+			require.Equal(t, 2, m.checks)
+			m.do(refused(4 * time.Minute))
+		},
+		"goes before tools with SideEffects, as one of them": func(t *testing.T) {
+			m := &monitored{rig: newRig(t, policy(nil))}
+			m.sleeper = sleep(t.Context(), func(ctx context.Context) error {
+				view := m.For(toolcircuit.Tool{Name: "send_mail", SideEffects: true})
+				return view.Monitor(ctx, 0, func(context.Context) error { return nil })
+			})
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, closed, m.State())
+			require.Equal(t, "send_mail", m.calls[len(m.calls)-1].Tool)
+		},
+		"leaves another's probe alone": func(t *testing.T) {
+			m := monitor(t, 0, nil, nil)
+			m.do(trip, func(r *rig) { r.clock.Set(r.clock.Now().Add(time.Minute)) })
+			require.Equal(t, closed, m.State())
+			m.check = func(context.Context) error { // while it runs, nobody else's does
+				refused(time.Minute)(m.rig)
+				return nil
+			}
+			m.do(trip, pass(2*time.Minute))
+			require.Equal(t, 2, m.checks)
+		},
+		"an answer is an answer": func(t *testing.T) {
+			for _, status := range []int{400, 401, 404, 409} {
+				m := monitor(t, 0, nil, &toolcircuit.HTTPError{StatusCode: status})
+				m.do(trip, pass(time.Minute))
+				require.Equal(t, closed, m.State(), "status %d", status)
+				require.Equal(t, toolcircuit.Heal, m.calls[len(m.calls)-1].Verdict.Effect)
+				m.cancel()
+			}
+		},
+		"a check that says nothing: one Cooldown later": func(t *testing.T) {
+			m := monitor(t, 0, nil, errors.New("?"))
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, 1, m.checks)
+			require.Equal(t, halfOpen, m.State())
+			m.do(pass(time.Minute - 1))
+			require.Equal(t, 1, m.checks)
+			m.do(pass(1))
+			require.Equal(t, 2, m.checks)
+		},
+		"in the cooldown: an answer ends it": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, nil)
+			m.do(trip, pass(10*time.Second-1))
+			require.Zero(t, m.checks)
+			require.Equal(t, open, m.State())
+			m.do(pass(1))
+			require.Equal(t, 2, m.checks, "one in the cooldown and one as the probe")
+			require.Equal(t, closed, m.State())
+			require.False(t, m.calls[len(m.calls)-2].Probe)
+			require.True(t, m.calls[len(m.calls)-1].Probe)
+		},
+		"in the cooldown: an answer ends it for all": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, nil)
+			m.check = func(ctx context.Context) error {
+				if toolcircuit.IsProbe(ctx) {
+					return errInvalid // which is healthy, too
+				}
+				return nil
+			}
+			m.do(trip, pass(10*time.Second))
+			require.Equal(t, closed, m.State())
+		},
+		"in the cooldown: anything else changes nothing": func(t *testing.T) {
+			for _, answer := range []error{errDown, errors.New("?"), wait(time.Hour), asked(time.Hour), context.Canceled} {
+				m := monitor(t, 10*time.Second, nil, answer)
+				m.do(trip, pass(50*time.Second))
+				require.Equal(t, 5, m.checks, "%v", answer)
+				m.do(refused(10*time.Second), openings(1), seq(1))
+				snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
+					is.Zero(s.Unclassified)
+					is.Zero(s.Stale)
+				})(m.rig)
+				m.cancel()
+			}
+		},
+		"in the cooldown: what the dependency asked for stands": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, nil)
+			m.do(call(wait(time.Minute)), pass(50*time.Second))
+			require.Equal(t, 5, m.checks)
+			m.do(refused(10*time.Second), pass(10*time.Second))
+			require.Equal(t, closed, m.State())
+		},
+		"in the cooldown: what an earlier failure asked for stands, the curve does not": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, nil)
+			m.do(call(asked(30*time.Second)), calls(2, errDown), refused(time.Minute), pass(10*time.Second))
+			m.do(refused(20*time.Second), pass(20*time.Second))
+			require.Equal(t, closed, m.State())
+		},
+		"in the cooldown: a late answer to an earlier opening changes nothing": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, nil)
+			m.check = func(context.Context) error {
+				m.check = func(context.Context) error { return errDown }
+				all(reset, trip)(m.rig)
+				return nil
+			}
+			m.do(trip, pass(10*time.Second), refused(time.Minute))
+		},
+		"in the cooldown: no check where a probe comes first": func(t *testing.T) {
+			m := monitor(t, time.Minute, nil, nil)
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, 1, m.checks)
+			require.Equal(t, closed, m.State())
+		},
+		"is under CallTimeout, too": func(t *testing.T) {
+			m := monitor(t, 0, func(p *toolcircuit.Policy) { p.CallTimeout = time.Second }, nil)
+			m.check = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, halfOpen, m.State())
+			m.do(pass(time.Second))
+			require.Equal(t, open, m.State())
+		},
+		"ends with its context": func(t *testing.T) {
+			m := monitor(t, time.Second, nil, errDown)
+			for _, state := range []func(*rig){func(*rig) {}, trip, pass(30 * time.Second)} {
+				m.do(state)
+				require.False(t, m.returned)
+			}
+			m.cancel()
+			synctest.Wait()
+			require.True(t, m.returned)
+			require.Equal(t, context.Canceled, m.err)
+			require.Equal(t, context.Canceled, m.Monitor(endedContext(), 0, m.check))
+		},
+		"ends with the panic of its check": func(t *testing.T) {
+			r := run(t, policy(nil), []step{{cooled, halfOpen}})
+			panicked, _ := quits(func() {
+				r.Monitor(t.Context(), 0, func(context.Context) error { panic("boom") })
+			})
+			require.Equal(t, "boom", panicked)
+			require.Equal(t, open, r.State())
+			openings(2)(r)
+		},
+	})
+}
+
+func endedContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// endsAtLast is over when all other goroutines rest.
+type endsAtLast struct{ context.Context }
+
+func (endsAtLast) Err() error { return context.Canceled }
+
+func (endsAtLast) Done() <-chan struct{} {
+	synctest.Wait()
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func TestAbandon(t *testing.T) {
+	type tool = func(context.Context, int) (int, error)
+	bubbles(t, map[string]func(*testing.T){
+		"what returns in time is passed on": func(t *testing.T) {
+			double := toolcircuit.Abandon(func(_ context.Context, n int) (int, error) { return 2 * n, errInvalid })
+			got, err := double(t.Context(), 4)
+			require.Equal(t, 8, got)
+			require.Equal(t, errInvalid, err)
+		},
+		"the caller leaves when its context ends": func(t *testing.T) {
+			var finished atomic.Bool
+			stubborn := toolcircuit.Abandon(func(context.Context, int) (int, error) {
+				time.Sleep(time.Hour)
+				finished.Store(true)
+				return 7, nil
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			got, err := stubborn(ctx, 1)
+			require.Equal(t, time.Second, time.Since(start))
+			require.Zero(t, got)
+			require.Equal(t, context.DeadlineExceeded, err)
+			require.False(t, finished.Load())
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.True(t, finished.Load(), "its goroutine lives until it is done")
+		},
+		"what is there when the context ends is not thrown away": func(t *testing.T) {
+			for range 100 { // a select with two open ways takes either
+				quick := toolcircuit.Abandon(func(context.Context, int) (int, error) { return 7, nil })
+				got, err := quick(endsAtLast{t.Context()}, 1)
+				require.NoError(t, err)
+				require.Equal(t, 7, got)
+			}
+		},
+		"its panic happens in the caller": func(t *testing.T) {
+			boom := errors.New("boom")
+			panicked, _ := quits(func() {
+				toolcircuit.Abandon(func(context.Context, int) (int, error) { panic(boom) })(t.Context(), 1)
+			})
+			p := panicked.(*toolcircuit.PanicError)
+			require.Equal(t, boom, p.Value)
+			require.Contains(t, string(p.Stack), "TestAbandon")
+			require.ErrorIs(t, p, boom)
+			require.ErrorContains(t, p, "panic: boom\n\ngoroutine ")
+			require.NoError(t, (&toolcircuit.PanicError{Value: "boom"}).Unwrap())
+		},
+		"its Goexit happens in the caller": func(t *testing.T) {
+			panicked, returned := quits(func() {
+				toolcircuit.Abandon(func(context.Context, int) (int, error) { runtime.Goexit(); return 0, nil })(t.Context(), 1)
+			})
+			require.Nil(t, panicked)
+			require.False(t, returned)
+		},
+		"a later panic or Goexit is dropped": func(t *testing.T) {
+			for _, leave := range []func(){func() { panic("boom") }, runtime.Goexit} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := toolcircuit.Abandon(func(context.Context, int) (int, error) {
+					time.Sleep(time.Hour)
+					leave()
+					return 0, nil
+				})(ctx, 1)
+				require.Equal(t, context.DeadlineExceeded, err)
+				time.Sleep(time.Hour)
+			}
+		},
+		"inside a circuit CallTimeout reaches it": func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.FailureThreshold = 1 }))
+			stubborn := toolcircuit.Wrap(c, toolcircuit.Abandon(func(context.Context, int) (int, error) { time.Sleep(time.Hour); return 7, nil }))
+			_, err := stubborn(t.Context(), 1)
+			require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+			require.Equal(t, open, c.State())
+			time.Sleep(time.Hour)
+			require.Equal(t, toolcircuit.KindTimeout, c.Snapshot().Cause)
+			require.Zero(t, c.Snapshot().Stale, "the late result is dropped")
+		},
+		"its panic counts in the circuit around it": func(t *testing.T) {
+			r := newRig(t, policy(nil))
+			explode := toolcircuit.Wrap(r.ToolCircuit, toolcircuit.Abandon(func(context.Context, int) (int, error) { panic("boom") }))
+			quits(func() { explode(t.Context(), 1) })
+			require.Equal(t, toolcircuit.KindPanic, r.calls[0].Verdict.Kind)
+			streak(1)(r)
+		},
+	})
+	var _ tool = toolcircuit.Abandon(tool(func(context.Context, int) (int, error) { return 0, nil })) // it takes X and returns X
+}
+
+// TestCircuitsLeaveNothingBehind makes 10,000 circuits, trips half of them, and waits for some.
+func TestCircuitsLeaveNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		m := clock.NewMock()
+		circuits := make([]*toolcircuit.ToolCircuit, 10_000)
+		for i := range circuits {
+			circuits[i] = toolcircuit.MustNew(fmt.Sprint("dependency-", i), toolcircuit.Options{
+				Clock:  m,
+				Policy: toolcircuit.Policy{FailureThreshold: 1, CallTimeout: time.Second, FailureRate: 0.5},
+			})
+			var err error
+			if i%2 == 0 {
+				err = errDown
+			}
+			toolcircuit.Do(t.Context(), circuits[i], func(context.Context) (int, error) { return 0, err })
+			if i%100 == 0 {
+				require.Equal(t, open, circuits[i].State())
+				sleep(t.Context(), circuits[i].Wait).cancel()
+			}
+		}
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before) // those of other tests may end meanwhile
+		runtime.KeepAlive(circuits)
+	})
+}
