@@ -167,6 +167,9 @@ func (c *ToolCircuit) For(t Tool) *ToolCircuit {
 // ctx is over already, its error is returned and nothing runs. op runs at most once, in the
 // caller's goroutine, with no lock held; if it panics or calls runtime.Goexit, that counts
 // as a failure of kind panic and goes on its way. A nil argument panics.
+//
+// A tool that calls another tool of the same dependency needs the circuit around one of the
+// two: when it is the probe, a call of the same circuit inside it is refused.
 func Do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, error) {
 	return do(ctx, c, op, nil)
 }

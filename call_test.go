@@ -58,6 +58,11 @@ func TestPermit(t *testing.T) {
 		require.False(t, p.Probe())
 		stale(0)(r)
 	})
+	t.Run("a plain circuit has nothing to record of a healthy call", func(t *testing.T) {
+		c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+		r := &rig{T: t, ToolCircuit: c, permits: map[string]*toolcircuit.Permit{}}
+		all(begin("a", "b"), end("a", nil), end("a", errDown), streak(0), end("b", errDown), streak(1), begin("c"), end("c", nil), streak(0))(r)
+	})
 	t.Run("one of many settles wins, from any goroutine", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, policy(nil))

@@ -1460,3 +1460,11 @@ func TestS16EveryProbeLost(t *testing.T) {
 	all(add(time.Minute), call(nil))(r)
 	require.Equal(t, closed, r.State())
 }
+
+// A first opening is not yet the cap, also where MaxCooldown is no more than Cooldown.
+func TestA079FirstOpeningIsTemporary(t *testing.T) {
+	r := run(t, policy(func(p *toolcircuit.Policy) { p.MaxCooldown = time.Minute }), []step{{calls(3, errDown), open}})
+	b := refusalRead(t, r.ToolCircuit)
+	require.Contains(t, b.Message, "temporary")
+	require.NotContains(t, b.NextActions, toolcircuit.ActionEscalate)
+}

@@ -277,9 +277,11 @@ func TestR20OpensForThatLong(t *testing.T) {
 // While open, a later failure moves the reopening later and never earlier, in any order
 // (BerriAI/litellm#40130).
 func TestR22LongerWaitWins(t *testing.T) {
+	errPlain429 := &toolcircuit.HTTPError{StatusCode: 429}
 	run(t, policy(nil), []step{
-		{begin("1s", "5m", "2s", "ok"), closed},
+		{begin("1s", "none", "5m", "2s", "ok"), closed},
 		{all(end("1s", wait(time.Second)), refused(time.Second)), open},
+		{all(end("none", errPlain429), refused(time.Minute)), open},
 		{all(end("5m", wait(5*time.Minute)), refused(5*time.Minute)), open},
 		{all(end("2s", wait(2*time.Second)), end("ok", nil), refused(5*time.Minute)), open},
 		{all(add(5*time.Minute), call(nil)), closed},

@@ -46,7 +46,7 @@ type state struct {
 	window *window
 
 	openings int  // in memory; they outlive a recovery
-	capped   bool // their cooldown has reached MaxCooldown
+	capped   bool // the latest cooldown had reached MaxCooldown
 	probe    uint64
 
 	*trouble // nil: none since the last healthy call
@@ -389,7 +389,8 @@ func (s *state) newRefusal(dependency string, hold time.Duration, c clock.Clock)
 	}
 	if s.State != StateClosed {
 		e.Cause, e.Rule = s.cause, s.rule
-		e.Failures, e.Openings, e.capped = s.failures, s.openings, s.capped
+		e.Failures, e.Openings = s.failures, s.openings
+		e.capped = s.byCurve && s.openings > 1 && s.curve() >= s.MaxCooldown
 	}
 	if s.override == OverrideOpen {
 		e.State, e.Reason = StateOpen, ReasonManualOpen

@@ -236,6 +236,11 @@ func TestLateFailureMovesReopeningOnlyLater(t *testing.T) {
 			{all(late, end("late", asked(time.Second))), open},
 			{refused(50 * time.Second), open},
 		}},
+		{"after a short wait that was asked for, the curve", nil, []step{
+			{all(begin("late"), calls(2, errDown), call(asked(20*time.Second)), refused(20*time.Second)), open},
+			{all(add(10*time.Second), end("late", errDown)), open},
+			{refused(50 * time.Second), open},
+		}},
 		{"when the cooldown is over already", nil, []step{
 			{all(begin("late"), cooled), halfOpen},
 			{end("late", errDown), halfOpen},

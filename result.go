@@ -315,6 +315,9 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 		Cause:        v.Kind,
 		RetryAfterMS: ceil(v.RetryAfter, time.Millisecond),
 	}
+	if wait, refusal := c.look(c.state.Load()); refusal != nil { // this failure may have opened the circuit
+		b.RetryAfterMS = max(b.RetryAfterMS, ceil(wait, time.Millisecond))
+	}
 	if answered(v.Kind) {
 		b.Executed = ptr(true)
 	} else {
@@ -410,13 +413,16 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		until = "with these arguments until the next run"
 		others = "other arguments and other tools remain usable"
 		instead = "change the arguments"
+		if b.Cause == "" || b.Cause.effect() == Heal {
+			instead = "use the result you have"
+		}
 	case ReasonBudgetExhausted: // it may be that of all tools
 		why = "this run has used up its calls to " + dependency
 		until = "until the next run"
 		others = ""
 	default:
 		why = dependency + " " + plain(b.Cause) + evidence(b, e)
-		if e.capped {
+		if e.capped && b.State != StateHalfOpen {
 			others = "treat it as unavailable for this task; other tools remain usable"
 		}
 		switch {
@@ -452,6 +458,8 @@ func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
 		do = "this may be temporary: go on with other work before you call it once more"
 	case b.Cause == KindUnauthorized:
 		hope, do = "the same call cannot work until a person sets that right", options(b, "")
+	case b.Cause == KindUnknown:
+		hope, do = "nothing says whether the same call would work later", options(b, "change the arguments")
 	default:
 		hope, do = "the same call is not likely to work later", options(b, "change the arguments")
 	}
@@ -461,12 +469,12 @@ func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
 // causes has what a dependency did, by the kind of its failure.
 var causes = map[Kind]string{
 	KindTimeout:      "did not answer in time",
-	KindDeadline:     "did not answer in time",
+	KindDeadline:     "did not answer before the run's deadline",
 	KindUnavailable:  "was unreachable or broken",
 	KindRateLimited:  "limited the rate of calls",
 	KindSlow:         "answered too slowly",
-	KindPanic:        "made a call crash",
-	KindUnauthorized: "refused the credentials",
+	KindPanic:        "was called by code that crashed",
+	KindUnauthorized: "refused access",
 	KindInvalid:      "found the arguments invalid",
 	KindNotFound:     "found no such thing",
 	KindConflict:     "reported a conflict",
@@ -506,7 +514,7 @@ func options(b Blocked, first string) string {
 			others := strings.Join(b.Alternatives[:min(2, len(b.Alternatives))], " or ")
 			steps = append(steps, "use "+cmp.Or(others, "another tool"))
 		case ActionPause:
-			steps = append(steps, "wait")
+			steps = append(steps, "go on with other work first")
 		case ActionEscalate:
 			steps = append(steps, "tell the user")
 		}

@@ -227,7 +227,7 @@ func TestMessageOfRefusal(t *testing.T) {
 				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
 		{"capped and half-open", goneSearch, webSearch, probing,
 			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
-				" Treat it as unavailable for this task; other tools remain usable." +
+				" This is temporary; other tools remain usable." +
 				" One trial call is under way; do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
 		{"no end known", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.RetryAt = time.Time{} },
 			down + " (3 failures in a row). This is temporary; other tools remain usable. It is not known for how long." + do},
@@ -241,13 +241,13 @@ func TestMessageOfRefusal(t *testing.T) {
 				" Do not call web_search until an operator lifts that." + do},
 		{"busy", downSearch, webSearch, reason(toolcircuit.ReasonBusy, ""),
 			"web_search was not executed: every slot for search-api is taken. This is temporary; other tools remain usable." +
-				" Do not call web_search until a running call has ended. Wait, or use cached_search."},
+				" Do not call web_search until a running call has ended. Go on with other work first, or use cached_search."},
 		{"repeated", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, ""),
 			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+				" Do not call web_search with these arguments until the next run. Use the result you have, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a success", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindOK),
 			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+				" Do not call web_search with these arguments until the next run. Use the result you have, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
 			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
 				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
@@ -257,7 +257,7 @@ func TestMessageOfRefusal(t *testing.T) {
 			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
 				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
 		{"the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionPause, toolcircuit.ActionUseAlternative}},
-			none, down + " (3 failures in a row)." + until + " Wait, or use another tool."},
+			none, down + " (3 failures in a row)." + until + " Go on with other work first, or use another tool."},
 		{"several alternatives", downSearch, toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b", "c"}},
 			none, down + " (3 failures in a row)." + until + " Use a or b, or answer without it and say what is missing."},
 		{"an inner dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.Dependency = "mail-api" },
@@ -289,6 +289,7 @@ func TestMessageOfFailure(t *testing.T) {
 		unclear = " Whether it took effect is not known."
 		later   = " This may be temporary: go on with other work before you call it once more."
 		never   = " The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."
+		open    = " Nothing says whether the same call would work later. Change the arguments, or use cached_search, or answer without it and say what is missing."
 		check   = " Before you call it again, check whether it did; if you cannot, tell the user."
 	)
 	for _, tt := range []struct {
@@ -299,14 +300,14 @@ func TestMessageOfFailure(t *testing.T) {
 		{webSearch, toolcircuit.KindTimeout, "web_search failed: search-api did not answer in time." + unclear + later},
 		{webSearch, toolcircuit.KindUnavailable, "web_search failed: search-api was unreachable or broken." + unclear + later},
 		{webSearch, toolcircuit.KindSlow, "web_search failed: search-api answered too slowly." + unclear + later},
-		{webSearch, toolcircuit.KindPanic, "web_search failed: search-api made a call crash." + unclear + never},
-		{webSearch, toolcircuit.KindUnknown, "web_search failed: search-api failed for unknown reasons." + unclear + never},
+		{webSearch, toolcircuit.KindPanic, "web_search failed: search-api was called by code that crashed." + unclear + never},
+		{webSearch, toolcircuit.KindUnknown, "web_search failed: search-api failed for unknown reasons." + unclear + open},
 		{webSearch, toolcircuit.KindRateLimited, "web_search ran and failed: search-api limited the rate of calls." + later},
 		{webSearch, toolcircuit.KindInvalid, "web_search ran and failed: search-api found the arguments invalid." + never},
 		{webSearch, toolcircuit.KindNotFound, "web_search ran and failed: search-api found no such thing." + never},
 		{webSearch, toolcircuit.KindConflict, "web_search ran and failed: search-api reported a conflict." + never},
 		{webSearch, toolcircuit.KindOK, "web_search ran and failed: search-api failed." + never},
-		{webSearch, toolcircuit.KindUnauthorized, "web_search ran and failed: search-api refused the credentials." +
+		{webSearch, toolcircuit.KindUnauthorized, "web_search ran and failed: search-api refused access." +
 			" The same call cannot work until a person sets that right. Tell the user, or use cached_search."},
 		{pay, toolcircuit.KindTimeout, "pay failed: search-api did not answer in time." + unclear + check},
 		{pay, toolcircuit.KindUnknown, "pay failed: search-api failed for unknown reasons." + unclear + check},
@@ -903,4 +904,22 @@ func ExampleResult_Or() {
 	r = r.Or("yesterday's", "cache")
 	fmt.Println(r.Status, *r.Value, r.Source, r.Reason)
 	// Output: fallback yesterday's cache manual_open
+}
+
+// A failure that has opened the circuit does not say that the tool can be called at once.
+func TestFailureThatOpens(t *testing.T) {
+	mock := clock.NewMock()
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+		Clock:  mock,
+		Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute},
+		Tool:   webSearch,
+	})
+	tool := toolcircuit.WrapSoft(c, func(context.Context, string) (string, error) {
+		return "", &toolcircuit.HTTPError{StatusCode: 504}
+	})
+	r, err := tool(context.Background(), "")
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
+	assert.Equal(t, int64(60_000), r.RetryAfterMS)
+	assert.Contains(t, r.Message, "wait 60 s before you call it again")
 }

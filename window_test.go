@@ -50,8 +50,8 @@ func TestRate(t *testing.T) {
 		{"equality by division", with(func(p *toolcircuit.Policy) { p.FailureRate = 0.1; p.MinCalls = 10 }), []step{
 			{all(calls(9, nil), call(errDown), opened(toolcircuit.RuleRate, 1, 10)), open},
 		}},
-		{"equality by division, where a product is rounded up", with(func(p *toolcircuit.Policy) { p.FailureRate = 0.7; p.MinCalls = 10 }), []step{
-			{all(calls(3, nil), calls(6, errDown)), closed},
+		{"equality by division, where a product is rounded up", with(func(p *toolcircuit.Policy) { p.FailureRate = 0.07; p.MinCalls = 100 }), []step{
+			{all(calls(93, nil), calls(6, errDown)), closed}, // 0.07*100 is more than 7
 			{call(errDown), open},
 		}},
 		{"says nothing below MinCalls", byRate, []step{

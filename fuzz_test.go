@@ -1,0 +1,611 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// model is the circuit once more, slow and plain: it keeps what happened and works out from
+// that what is asked. Times are those of the mock clock, which moves in whole seconds, as do
+// the slots of the windows in fuzzPolicies, so that it can count calls one by one.
+type model struct {
+	toolcircuit.Policy
+	now      time.Time
+	state    toolcircuit.State
+	rule     toolcircuit.Rule
+	seq      uint64
+	since    time.Time // of this state
+	override toolcircuit.Override
+
+	streak   int
+	observed int // counted failures ever, for CountBurstOnce
+	counted  []sample
+	cause    toolcircuit.Kind
+	err      error
+	asked    time.Time // by a failure of the streak or opening
+
+	openings         int
+	capped           bool
+	failures, tested int  // behind the opening
+	curveHolds       bool // for the wait of this opening
+
+	probes     int       // ever
+	slotTaken  bool      // by the last of them
+	probeStart time.Time // of the last of them
+	writesFrom time.Time // half-open: when tools with side effects may probe
+	successes  int
+
+	refused, unclassified, stale uint64
+	events                       []toolcircuit.Event
+}
+
+// sample is a call in the window.
+type sample struct {
+	at     time.Time
+	failed bool
+}
+
+// ticket is what a call carries.
+type ticket struct {
+	rules    toolcircuit.Policy // that judge it
+	state    toolcircuit.State
+	seq      uint64
+	probe    int
+	observed int
+	ghost    bool // let in by an override
+	start    time.Time
+	real     *toolcircuit.Permit
+}
+
+// curve is the wait after the openings in memory.
+func (m *model) curve() time.Duration {
+	wait := m.Cooldown
+	for range m.openings - 1 {
+		wait = min(time.Duration(float64(wait)*m.Multiplier), m.MaxCooldown)
+	}
+	return min(wait, m.MaxCooldown)
+}
+
+// gate returns from when on and for how long calls are refused.
+func (m *model) gate(writes bool) (from time.Time, hold time.Duration) {
+	switch m.state {
+	case open:
+		hold = max(m.asked.Sub(m.since), 0)
+		if m.curveHolds {
+			hold = max(hold, m.curve())
+		}
+		if writes {
+			hold += m.curve()
+		}
+		return m.since, hold
+	case halfOpen:
+		if m.slotTaken {
+			hold = m.ProbeTimeout
+		}
+		if writes {
+			hold = max(hold, m.writesFrom.Sub(m.probeStart))
+		}
+		return m.probeStart, hold
+	}
+	return m.now, 0
+}
+
+func (m *model) gated(writes bool) bool {
+	from, hold := m.gate(writes)
+	return hold > 0 && m.now.Before(from.Add(hold))
+}
+
+// visible is the state as it reads.
+func (m *model) visible() toolcircuit.State {
+	if m.state == open && !m.gated(false) {
+		return halfOpen
+	}
+	return m.state
+}
+
+func (m *model) ready(writes bool) bool {
+	switch m.override {
+	case toolcircuit.OverrideOpen:
+		return false
+	case toolcircuit.OverrideClosed:
+		return true
+	}
+	return !m.gated(writes)
+}
+
+// window returns what the window holds.
+func (m *model) window() (w toolcircuit.Window) {
+	for _, s := range m.counted {
+		if m.now.Sub(s.at) < m.Window {
+			w.Calls++
+			if s.failed {
+				w.Failures++
+			}
+		}
+	}
+	return w
+}
+
+// remembered returns the openings that are in memory now.
+func (m *model) remembered() int {
+	if m.state == closed && m.now.Sub(m.since) >= m.BackoffMemory {
+		return 0
+	}
+	return m.openings
+}
+
+func (m *model) event(typ toolcircuit.EventType, from toolcircuit.State) *toolcircuit.Event {
+	m.events = append(m.events, toolcircuit.Event{
+		Type: typ, Dependency: "search-api", From: from, To: m.state, Override: m.override,
+		Seq: m.seq, Openings: m.openings, At: m.now,
+	})
+	return &m.events[len(m.events)-1]
+}
+
+// enter moves to a state, in a new epoch.
+func (m *model) enter(s toolcircuit.State) {
+	m.state, m.since, m.seq = s, m.now, m.seq+1
+	m.streak, m.counted, m.successes, m.slotTaken = 0, nil, 0, false
+}
+
+// call is a call that arrives; it returns nil if it is refused.
+func (m *model) call(writes bool) *ticket {
+	if !m.ready(writes) {
+		m.refused++
+		return nil
+	}
+	ghost := m.override == toolcircuit.OverrideClosed
+	if m.state != closed && !ghost { // it is the probe
+		if m.state == open {
+			from, hold := m.gate(true)
+			m.writesFrom = from.Add(hold)
+			m.enter(halfOpen)
+			m.event(toolcircuit.EventHalfOpened, open)
+		}
+		m.probes++
+		m.slotTaken, m.probeStart = true, m.now
+	}
+	return &ticket{
+		rules: m.Policy, state: m.state, seq: m.seq, probe: m.probes, observed: m.observed, ghost: ghost, start: m.now,
+	}
+}
+
+// end is the outcome of a call, if the rules say v.
+func (m *model) end(t *ticket, v toolcircuit.Verdict, err error) {
+	took := m.now.Sub(t.start)
+	switch p := t.rules; {
+	case v.Kind == toolcircuit.KindPanic:
+	case p.CallTimeout > 0 && took >= p.CallTimeout:
+		v = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindTimeout}
+		if err != nil {
+			err = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: p.CallTimeout, Err: err}
+		}
+	case v.Effect == toolcircuit.Heal && p.SlowCall > 0 && took > p.SlowCall:
+		v = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindSlow}
+	case v.Kind == toolcircuit.KindUnknown:
+		if !t.ghost {
+			m.unclassified++
+		}
+		if p.CountUnknown {
+			v.Effect = toolcircuit.Count
+		}
+	}
+	m.settle(t, v, err)
+}
+
+func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
+	bad := v.Effect == toolcircuit.Count || v.Effect == toolcircuit.Pause
+	switch {
+	case t.ghost:
+	case t.seq != m.seq:
+		m.stale++
+		if m.state != open || t.seq != m.seq-1 || !bad {
+			break
+		}
+		if v.RetryAfter > 0 {
+			m.ask(v)
+		} else {
+			m.curveHolds = true
+		}
+	case m.state == closed:
+		if m.FailureRate > 0 && (v.Effect == toolcircuit.Heal || v.Effect == toolcircuit.Count) {
+			m.counted = append(m.counted, sample{m.now, bad})
+		}
+		switch v.Effect {
+		case toolcircuit.Heal:
+			m.forget()
+		case toolcircuit.Pause:
+			m.blame(v, err)
+			m.open(toolcircuit.RulePause, v, m.streak+1, m.streak+1)
+		case toolcircuit.Count:
+			m.blame(v, err)
+			news := !m.CountBurstOnce || t.observed == m.observed
+			if news {
+				m.streak++
+				m.observed++
+			}
+			w := m.window()
+			byRate := m.FailureRate > 0 && w.Calls >= m.MinCalls && float64(w.Failures)/float64(w.Calls) >= m.FailureRate
+			byStreak := news && m.streak >= m.FailureThreshold
+			switch {
+			case byStreak && byRate:
+				m.open(toolcircuit.RuleThresholdRate, v, w.Failures, w.Calls)
+			case byRate:
+				m.open(toolcircuit.RuleRate, v, w.Failures, w.Calls)
+			case byStreak:
+				m.open(toolcircuit.RuleThreshold, v, m.streak, max(m.streak, w.Calls))
+			}
+		}
+	default:
+		if t.probe == m.probes {
+			m.slotTaken = false
+		}
+		switch {
+		case v.Effect == toolcircuit.Heal:
+			m.successes++
+			if m.successes >= m.ProbeSuccesses {
+				m.close(toolcircuit.RuleProbe)
+			}
+		case bad:
+			m.forget()
+			m.blame(v, err)
+			rule := toolcircuit.RuleProbe
+			if v.Effect == toolcircuit.Pause {
+				rule = toolcircuit.RulePause
+			}
+			m.open(rule, v, 1, 1)
+		}
+	}
+}
+
+// forget ends the streak.
+func (m *model) forget() { m.streak, m.cause, m.err, m.asked = 0, "", nil, time.Time{} }
+
+func (m *model) blame(v toolcircuit.Verdict, err error) {
+	silence := []toolcircuit.Kind{toolcircuit.KindUnavailable, toolcircuit.KindTimeout, toolcircuit.KindDeadline}
+	if slices.Contains(silence, v.Kind) || !slices.Contains(silence, m.cause) {
+		m.cause = v.Kind
+	}
+	m.err = err
+	m.ask(v)
+}
+
+func (m *model) ask(v toolcircuit.Verdict) {
+	until := m.now.Add(min(max(v.RetryAfter, time.Millisecond), m.MaxRetryAfter))
+	if v.RetryAfter > 0 && until.After(m.asked) {
+		m.asked = until
+	}
+}
+
+func (m *model) open(rule toolcircuit.Rule, v toolcircuit.Verdict, failures, tested int) {
+	m.openings = m.remembered()
+	wasCapped := m.capped && m.openings > 0
+	if rule != toolcircuit.RulePause {
+		m.openings++
+	}
+	m.failures, m.tested, m.rule = failures, tested, rule
+	m.curveHolds = v.RetryAfter == 0
+	m.capped = m.curveHolds && m.curve() == m.MaxCooldown
+	from := m.state
+	m.enter(open)
+	m.limitAsked()
+	e := m.event(toolcircuit.EventOpened, from)
+	e.Rule, e.Kind, e.Failures, e.Calls, e.Err = rule, m.cause, failures, tested, m.err
+	e.Capped = m.capped && !wasCapped
+	began, hold := m.gate(false)
+	e.RetryAt = began.Add(hold)
+}
+
+func (m *model) close(rule toolcircuit.Rule) {
+	from := m.state
+	m.rule = rule
+	m.forget()
+	m.enter(closed)
+	if from != closed {
+		m.event(toolcircuit.EventClosed, from).Rule = rule
+	}
+}
+
+func (m *model) reset() {
+	m.openings, m.capped = 0, false
+	m.close(toolcircuit.RuleReset)
+}
+
+func (m *model) setOverride(o toolcircuit.Override) {
+	if m.override != o {
+		m.override = o
+		m.event(toolcircuit.EventOverridden, m.state)
+	}
+}
+
+func (m *model) setPolicy(p toolcircuit.Policy) {
+	if p.Window != m.Window || p.FailureRate == 0 {
+		m.counted = nil
+	}
+	lower := p.MaxRetryAfter < m.MaxRetryAfter
+	m.Policy = p
+	if m.state == open && lower {
+		m.limitAsked()
+	}
+}
+
+func (m *model) limitAsked() {
+	if latest := m.since.Add(m.MaxRetryAfter); m.asked.After(latest) {
+		m.asked = latest
+	}
+}
+
+// fuzzPolicies are the policies that a fuzzed circuit may have. Their waits are seconds, so
+// that a few steps get far.
+var fuzzPolicies = func() []toolcircuit.Policy {
+	base := toolcircuit.Policy{
+		FailureThreshold: 2, Window: 16 * time.Second, MinCalls: 3, Cooldown: 4 * time.Second, MaxCooldown: 20 * time.Second,
+		BackoffMemory: 30 * time.Second, MaxRetryAfter: 12 * time.Second, ProbeTimeout: 6 * time.Second,
+	}
+	edits := []func(*toolcircuit.Policy){
+		func(*toolcircuit.Policy) {},
+		func(p *toolcircuit.Policy) { p.FailureThreshold = 1; p.Multiplier = 1 },
+		func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2; p.CountUnknown = true },
+		func(p *toolcircuit.Policy) { p.FailureThreshold = 100; p.FailureRate = 0.5 },
+		func(p *toolcircuit.Policy) { p.FailureThreshold = 3; p.FailureRate = 1; p.Window = 8 * time.Second },
+		func(p *toolcircuit.Policy) { p.CountBurstOnce = true; p.FailureRate = 0.75; p.MinCalls = 5 },
+		func(p *toolcircuit.Policy) { p.SlowCall = 2 * time.Second; p.CallTimeout = 5 * time.Second },
+		func(p *toolcircuit.Policy) { p.Cooldown = 20 * time.Second; p.ProbeTimeout = time.Second },
+		func(p *toolcircuit.Policy) {
+			p.Multiplier = 1.5
+			p.BackoffMemory = 5 * time.Second
+			p.ProbeSuccesses = 3
+		},
+	}
+	var policies []toolcircuit.Policy
+	for _, edit := range edits {
+		p := base
+		edit(&p)
+		policies = append(policies, toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Policy())
+	}
+	return policies
+}()
+
+// fuzzOutcomes are the ways a call can end, and what the rules say to them.
+var fuzzOutcomes = []struct {
+	err     error
+	verdict toolcircuit.Verdict
+}{
+	{nil, toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: toolcircuit.KindOK}},
+	{errDown, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable}},
+	{errInvalid, toolcircuit.Verdict{Kind: toolcircuit.KindInvalid}},
+	{errors.New("?"), toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}},
+	{wait(3 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: 3 * time.Second}},
+	{wait(time.Hour), toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Hour}},
+	{asked(time.Second), toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second}},
+	{asked(9 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: 9 * time.Second}},
+	{&toolcircuit.HTTPError{StatusCode: 429}, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindRateLimited}},
+	{toolcircuit.Duplicate(errInvalid), toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: toolcircuit.KindDuplicate}},
+}
+
+// pair is a circuit and its model, side by side.
+type pair struct {
+	*rig
+	*model
+	writes *toolcircuit.ToolCircuit
+	under  []*ticket // calls under way
+}
+
+func (p *pair) view(writes bool) *toolcircuit.ToolCircuit {
+	if writes {
+		return p.writes
+	}
+	return p.ToolCircuit
+}
+
+// begin starts a call in both, and compares how it is let in or refused.
+func (p *pair) begin(writes bool) *ticket {
+	before := *p.model
+	t := p.model.call(writes)
+	permit, err := p.view(writes).Allow(context.Background())
+	if t == nil {
+		p.compareRefusal(&before, writes, err)
+		return nil
+	}
+	require.NoError(p, err)
+	require.Equal(p, t.state == halfOpen && !t.ghost, permit.Probe())
+	t.real = &permit
+	return t
+}
+
+func (p *pair) compareRefusal(m *model, writes bool, err error) {
+	var got *toolcircuit.OpenError
+	require.ErrorAs(p, err, &got)
+	require.Equal(p, "search-api", got.Dependency)
+	require.Equal(p, m.since, got.Since)
+	if m.state != closed {
+		require.Equal(p, m.cause, got.Cause)
+		require.Equal(p, m.rule, got.Rule)
+		require.Equal(p, m.failures, got.Failures)
+		require.Equal(p, m.openings, got.Openings)
+	}
+	if m.override == toolcircuit.OverrideOpen {
+		require.Equal(p, toolcircuit.ReasonManualOpen, got.Reason)
+		require.Equal(p, open, got.State)
+		require.Zero(p, got.RetryAt)
+		require.Zero(p, got.RetryAfter())
+		return
+	}
+	from, hold := m.gate(writes)
+	require.Equal(p, toolcircuit.ReasonDependencyOpen, got.Reason)
+	require.Equal(p, m.state, got.State)
+	require.Equal(p, from.Add(hold), got.RetryAt)
+	require.Equal(p, min(hold, from.Add(hold).Sub(m.now)), got.RetryAfter())
+}
+
+// end ends a call in both, with Settle or with a panic.
+func (p *pair) end(t *ticket, arg byte) {
+	o := fuzzOutcomes[int(arg)%len(fuzzOutcomes)]
+	t.real.Settle(context.Background(), nil, o.err)
+	p.model.end(t, o.verdict, o.err)
+}
+
+// compare compares all that can be read.
+func (p *pair) compare() {
+	m := p.model
+	require.Equal(p, m.visible(), p.State())
+	require.Equal(p, m.ready(false), p.Ready())
+	require.Equal(p, m.ready(true), p.writes.Ready())
+	want := toolcircuit.Snapshot{
+		Dependency: "search-api", State: m.visible(), Since: m.since, Override: m.override, Seq: m.seq,
+		Openings: m.remembered(), Rule: m.rule, Cause: m.cause, Err: m.err, Streak: m.streak, Window: m.window(),
+		Refused: m.refused, Unclassified: m.unclassified, Stale: m.stale, Policy: m.Policy,
+	}
+	if m.gated(false) {
+		from, hold := m.gate(false)
+		want.RetryAt = from.Add(hold)
+	}
+	require.Equal(p, want, p.Snapshot())
+
+	got := slices.Clone(p.rig.events)
+	for i := range got {
+		got[i].Elapsed = 0 // TestOnCall has it
+	}
+	require.Equal(p, m.events, got)
+	p.rig.events, m.events = nil, nil
+}
+
+// step takes both through what one byte and its argument stand for.
+func (p *pair) step(op, arg byte) {
+	m := p.model
+	switch op % 16 {
+	case 0, 1, 2: // time passes, or steps back where no window would notice
+		by := time.Duration(arg%16) * time.Second
+		if op%16 == 2 && m.FailureRate == 0 && len(m.counted) == 0 {
+			by = -by / 4 / time.Second * time.Second
+		}
+		m.now = m.now.Add(by)
+		p.clock.Set(m.now)
+	case 3: // to the end of the wait
+		if from, hold := m.gate(arg%2 == 1); m.gated(arg%2 == 1) {
+			m.now = from.Add(hold)
+			p.clock.Set(m.now)
+		}
+	case 4, 5, 6: // a call
+		if t := p.begin(arg >= 0xE0); t != nil {
+			p.end(t, arg)
+		}
+	case 7: // a call that does not return
+		before := *m
+		t := m.call(false)
+		panicked := errors.New("boom")
+		_, err := func() (_ int, err error) {
+			defer func() {
+				if v := recover(); v != nil {
+					err = v.(error)
+				}
+			}()
+			return toolcircuit.Do(context.Background(), p.ToolCircuit, func(context.Context) (int, error) { panic(panicked) })
+		}()
+		if t == nil {
+			p.compareRefusal(&before, false, err)
+			break
+		}
+		require.Equal(p, panicked, err)
+		// What stands for its error is the library's own.
+		m.end(t, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindPanic}, errPanicked)
+	case 8, 9, 10: // a call begins
+		if t := p.begin(arg >= 0xE0); t != nil {
+			p.under = append(p.under, t)
+		}
+	case 11, 12, 13: // one ends, or is handed back
+		if len(p.under) == 0 {
+			break
+		}
+		i := int(op>>4) % len(p.under)
+		t := p.under[i]
+		p.under = slices.Delete(p.under, i, i+1)
+		if op%16 == 13 {
+			t.real.Release()
+			m.settle(t, toolcircuit.Verdict{}, nil)
+		} else {
+			p.end(t, arg)
+		}
+	case 14:
+		o := []toolcircuit.Override{toolcircuit.OverrideNone, toolcircuit.OverrideOpen, toolcircuit.OverrideClosed, toolcircuit.OverrideNone}[arg%4]
+		p.SetOverride(o)
+		m.setOverride(o)
+	case 15:
+		if arg%4 == 0 {
+			p.ToolCircuit.Reset()
+			m.reset()
+			break
+		}
+		policy := fuzzPolicies[int(arg/4)%len(fuzzPolicies)]
+		require.NoError(p, p.SetPolicy(policy))
+		m.setPolicy(policy)
+	}
+}
+
+// errPanicked is what a circuit keeps as the error of a call that did not return.
+var errPanicked = func() error {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	func() {
+		defer func() { recover() }()
+		toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { panic("boom") })
+	}()
+	return c.Snapshot().Err
+}()
+
+// FuzzMachine holds a circuit against its model: a policy, then steps of two bytes each.
+func FuzzMachine(f *testing.F) {
+	const (
+		pass, untilReady, do, panics, begin, end, release, force, change = 1, 3, 4, 7, 8, 11, 13, 14, 15
+		ok, down, invalid, unknown, paused                               = 0, 1, 2, 3, 4
+	)
+	f.Add([]byte{0, do, down, do, down, do, ok, untilReady, 0, do, ok, do, ok})
+	f.Add([]byte{0, do, down, do, down, untilReady, 0, do, down, untilReady, 0, do, down, untilReady, 0, do, down})
+	f.Add([]byte{0, begin, 0, do, down, do, down, untilReady, 0, begin, 0, end, 7, pass, 6, begin, 0, end, down, end, ok})
+	f.Add([]byte{0, begin, 0, do, 6, do, 6, end, down, untilReady, 1, begin, 0xE0, release, 0, do, ok})
+	f.Add([]byte{2, do, unknown, do, unknown, untilReady, 0, do, ok, do, invalid, do, ok, pass, 15, pass, 15, do, down})
+	f.Add([]byte{3, do, down, do, ok, do, down, do, ok, pass, 8, do, down, pass, 8, do, down, do, down})
+	f.Add([]byte{5, begin, 0, begin, 0, begin, 0, end, down, end, down, end, down, do, down, panics, 0})
+	f.Add([]byte{6, begin, 0, pass, 3, end, ok, begin, 0, pass, 5, end, ok, do, paused, untilReady, 0, do, paused})
+	f.Add([]byte{1, do, down, force, 2, do, down, begin, 0, force, 1, do, ok, force, 0, end, ok, change, 0, change, 5, change, 17})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) == 0 || len(data) > 400 {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { compareToModel(t, data) })
+	})
+}
+
+// TestMachineAtRandom does what FuzzMachine does, with the same few hundred inputs each time.
+func TestMachineAtRandom(t *testing.T) {
+	random := rand.NewChaCha8([32]byte{})
+	synctest.Test(t, func(t *testing.T) {
+		for range 500 {
+			data := make([]byte, 201)
+			random.Read(data)
+			compareToModel(t, data)
+		}
+	})
+}
+
+func compareToModel(t *testing.T, data []byte) {
+	first := fuzzPolicies[int(data[0])%len(fuzzPolicies)]
+	r := newRig(t, toolcircuit.Options{Policy: first})
+	m := &model{Policy: first, now: r.clock.Now(), since: r.clock.Now(), state: closed}
+	p := &pair{rig: r, model: m, writes: r.For(toolcircuit.Tool{SideEffects: true})}
+	for i := 1; i+1 < len(data); i += 2 {
+		p.step(data[i], data[i+1])
+		p.compare()
+	}
+	if t.Failed() {
+		t.Logf("data: %v", data)
+	}
+}
