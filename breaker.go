@@ -361,7 +361,7 @@ func (a *attempt) recorded() bool { return a.by.override != OverrideClosed && a.
 func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	if err := ctx.Err(); err != nil {
 		if c.onCall != nil {
-			c.report(ctx, Call{State: c.State(), Verdict: Classify(ctx, Outcome{Err: err}), Err: err})
+			c.report(ctx, Call{State: c.State(), Verdict: Verdict{Kind: Classify(ctx, Outcome{Err: err}).Kind}, Err: err})
 		}
 		return err
 	}
@@ -469,8 +469,8 @@ func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err err
 	}
 	seen := handOn
 	v = Verdict{Effect: Count, Kind: KindPanic} // what stands if a Classifier ends the goroutine
+	stale := false
 	defer func() {
-		stale := c.record(ctx, a, v, seen, o.Elapsed)
 		if c.onCall != nil {
 			c.report(ctx, Call{
 				State:    a.by.State,
@@ -481,6 +481,11 @@ func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err err
 				Elapsed:  o.Elapsed,
 				Err:      seen,
 			})
+		}
+	}()
+	defer func() {
+		if stale = c.record(ctx, a, v, seen, o.Elapsed); stale {
+			c.stale.Add(1)
 		}
 	}()
 	if p := c.safely(func() { v = c.judge(ctx, a, o, late) }); p != nil {
@@ -555,9 +560,6 @@ func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, 
 		}
 		return s.settle(in, a.by, v, err)
 	})
-	if stale {
-		c.stale.Add(1)
-	}
 	return stale
 }
 

@@ -62,6 +62,7 @@ func TestPermit(t *testing.T) {
 		c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
 		r := &rig{T: t, ToolCircuit: c, permits: map[string]*toolcircuit.Permit{}}
 		all(begin("a", "b"), end("a", nil), end("a", errDown), streak(0), end("b", errDown), streak(1), begin("c"), end("c", nil), streak(0))(r)
+		all(begin("d", "e"), end("d", errDown), end("e", nil), streak(0))(r)
 	})
 	t.Run("one of many settles wins, from any goroutine", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -579,10 +580,9 @@ func TestIsProbe(t *testing.T) {
 		}
 	}
 	require.False(t, toolcircuit.IsProbe(context.Background()))
-	all(ask(false), cooled)(r)
-	override(toolcircuit.OverrideClosed)(r)
+	all(ask(false), probing, override(toolcircuit.OverrideClosed))(r)
 	ask(false)(r) // it decides nothing
-	override(toolcircuit.OverrideNone)(r)
+	all(override(toolcircuit.OverrideNone), release("probe"))(r)
 	all(ask(true), ask(false))(r)
 }
 

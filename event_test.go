@@ -358,9 +358,20 @@ func TestHookThatEndsItsGoroutine(t *testing.T) {
 		require.Len(t, r.events, 5)
 	})
 
+	r := heard(t, func(_ *rig, e toolcircuit.Event) {
+		if e.To == halfOpen {
+			runtime.Goexit()
+		}
+	})
+	all(call(errDown), add(time.Minute))(r)
+	quits(func() { call(nil)(r) })
+	require.Equal(t, 1, r.ran, "the probe does not run")
+	call(nil)(r) // and its slot is free
+	require.Equal(t, closed, r.State())
+
 	o := policy(nil)
 	o.OnCall = func(context.Context, toolcircuit.Call) { runtime.Goexit() }
-	r := newRig(t, o)
+	r = newRig(t, o)
 	for range 3 {
 		quits(func() { call(errDown)(r) })
 	}
@@ -450,4 +461,22 @@ func TestEventsComeInOrder(t *testing.T) {
 		}
 		require.Equal(t, c.Snapshot().Seq, last.Seq)
 	})
+}
+
+// OnCall hears of a call also if OnEvent, which hears of it first, ends the goroutine.
+func TestOnCallAfterGoexitInOnEvent(t *testing.T) {
+	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
+	o.OnEvent = func(context.Context, toolcircuit.Event) { runtime.Goexit() }
+	r := newRig(t, o)
+	quits(func() { call(errDown)(r) })
+	require.Len(t, r.calls, 1)
+}
+
+// A call whose context was over says nothing about the dependency.
+func TestDeadOnEntryIsIgnored(t *testing.T) {
+	r := newRig(t, policy(nil))
+	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer cancel()
+	r.Allow(ctx)
+	require.Equal(t, toolcircuit.Ignore, r.calls[0].Verdict.Effect)
 }

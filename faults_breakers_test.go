@@ -382,7 +382,7 @@ func TestF28EventsKeepTheirOrder(t *testing.T) {
 	}
 	r := newQuietRig(t, o)
 	together(32, func(int) {
-		for range 2_000 / 32 {
+		for range 20_000 / 32 {
 			try(r.ToolCircuit, errDown)
 			r.Reset()
 		}
@@ -1400,3 +1400,98 @@ func TestVariantSetPolicyInsideACall(t *testing.T) {
 	require.Equal(t, closed, r.State())
 	require.Equal(t, 1, r.Snapshot().Streak)
 }
+
+// A straggler without a Retry-After moves a reopening that the dependency asked for to what the
+// curve gives.
+func TestVariantStragglerBringsBackTheCurve(t *testing.T) {
+	run(t, once(nil), []step{
+		{all(begin("late", "later"), call(wait(2*time.Second))), open},
+		{all(end("late", errDown), refused(time.Minute)), open},
+		{all(add(time.Second), end("later", errDown), refused(59*time.Second)), open},
+	})
+}
+
+// A policy that is put in force again moves no deadline, and a wait noted before an opening
+// keeps to the policy in force.
+func TestVariantSetPolicyAndAskedWaits(t *testing.T) {
+	same := func(r *rig) { require.NoError(r, r.SetPolicy(r.Policy())) }
+	run(t, once(func(p *toolcircuit.Policy) { p.MaxRetryAfter = time.Minute }), []step{
+		{all(begin("late"), call(errDown), add(50*time.Second), end("late", wait(time.Minute))), open},
+		{all(refused(time.Minute), same, refused(time.Minute)), open},
+	})
+	lower := func(r *rig) {
+		p := r.Policy()
+		p.MaxRetryAfter = 2 * time.Minute
+		require.NoError(r, r.SetPolicy(p))
+	}
+	run(t, policy(func(p *toolcircuit.Policy) { p.FailureThreshold, p.MaxRetryAfter = 2, time.Hour }), []step{
+		{call(&toolcircuit.HTTPError{StatusCode: 503, RetryAfter: time.Hour}), closed},
+		{all(lower, call(errDown), refused(2*time.Minute)), open},
+	})
+}
+
+// The longest durations there are overflow nothing: with jitter, for a tool with side effects,
+// and under a clock set back.
+func TestVariantLongestDurationsOverflow(t *testing.T) {
+	const forever = time.Duration(math.MaxInt64)
+	o := once(func(p *toolcircuit.Policy) { p.Cooldown, p.Jitter = forever, 0.1 })
+	run(t, o, []step{{all(call(errDown), refused(forever)), open}})
+
+	o = once(func(p *toolcircuit.Policy) { p.Cooldown = forever })
+	o.Tool.SideEffects = true
+	run(t, o, []step{{all(call(errDown), refused(forever)), open}})
+
+	o = once(func(p *toolcircuit.Policy) { p.Cooldown = forever })
+	run(t, o, []step{{all(add(time.Hour), call(errDown), add(-time.Hour), refused(forever)), open}})
+}
+
+// A clock set back in the middle of a call hides neither its timeout nor its error.
+func TestVariantClockSetBackInsideACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }))
+		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
+			add(time.Minute)(r)
+			<-ctx.Done()
+			add(-time.Hour)(r)
+			return 0, errInvalid
+		})
+		require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+		require.Equal(t, toolcircuit.KindTimeout, last(r).Kind)
+	})
+}
+
+// A hook that ends the goroutine of the probe before its call, or a context whose methods do,
+// leaves the slot free.
+func TestVariantProbeEndedBeforeItsCall(t *testing.T) {
+	never := func(context.Context) (int, error) { t.Error("the call ran"); return 0, nil }
+	o := once(nil)
+	o.OnEvent = func(_ context.Context, e toolcircuit.Event) {
+		if e.Type == halfOpened {
+			runtime.Goexit()
+		}
+	}
+	for name, enter := range map[string]func(r *rig){
+		"Do":    func(r *rig) { toolcircuit.Do(context.Background(), r.ToolCircuit, never) },
+		"Allow": func(r *rig) { r.Allow(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, o)
+			all(call(errDown), add(time.Minute))(r)
+			apart(func() { enter(r) })
+			require.True(t, r.Ready())
+			call(nil)(r)
+			require.Equal(t, closed, r.State())
+		})
+	}
+	t.Run("context", func(t *testing.T) {
+		r := newRig(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }))
+		all(call(errDown), add(time.Minute))(r)
+		require.Panics(t, func() { toolcircuit.Do(brokenContext{context.Background()}, r.ToolCircuit, never) })
+		require.True(t, r.Ready())
+	})
+}
+
+// brokenContext panics when asked for its end.
+type brokenContext struct{ context.Context }
+
+func (brokenContext) Done() <-chan struct{} { panic("Done") }

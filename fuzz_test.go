@@ -207,7 +207,9 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 	switch {
 	case t.ghost:
 	case t.seq != m.seq:
-		m.stale++
+		if v.Kind != "" { // else released: no outcome
+			m.stale++
+		}
 		if m.state != open || t.seq != m.seq-1 || !bad {
 			break
 		}

@@ -434,7 +434,7 @@ func TestBackoffMemory(t *testing.T) {
 }
 
 func TestJitter(t *testing.T) {
-	const cooldown, most = time.Minute, 3 * time.Minute
+	const cooldown, most = time.Minute, 90 * time.Second
 	waits := func(seed uint64, dependency string, jitter float64) (waits []time.Duration) {
 		r := newRig(t, toolcircuit.Options{Seed: seed, Policy: toolcircuit.Policy{
 			FailureThreshold: 1, Cooldown: cooldown, MaxCooldown: most, Jitter: jitter,
@@ -785,4 +785,34 @@ func TestStampedeSendsOneProbe(t *testing.T) {
 		}
 		require.EqualValues(t, 1+2*1000, c.Snapshot().Seq)
 	})
+}
+
+// The longest waits there are overflow nothing.
+func TestLongestWaits(t *testing.T) {
+	longest := func(p *toolcircuit.Policy) { p.Cooldown = math.MaxInt64 }
+	play(t, []script{
+		{"clock steps back under the longest cooldown", longest, []step{
+			{all(trip, add(-time.Second), refused(math.MaxInt64)), open},
+		}},
+		{"side effects under the longest cooldown", longest, []step{
+			{all(trip, as(toolcircuit.Tool{SideEffects: true}, refused(math.MaxInt64))), open},
+		}},
+		{"jitter under the longest cooldown", func(p *toolcircuit.Policy) { longest(p); p.Jitter = 1 }, []step{
+			{all(trip, refused(math.MaxInt64)), open},
+		}},
+		{"half-open, side effects", longest, []step{
+			{all(trip, add(math.MaxInt64), begin("probe"), as(toolcircuit.Tool{SideEffects: true}, refused(time.Minute))), halfOpen},
+		}},
+		{"lease", func(p *toolcircuit.Policy) { p.ProbeTimeout = math.MaxInt64 }, []step{
+			{all(probing, add(-time.Second), refused(math.MaxInt64)), halfOpen},
+		}},
+		{"memory", func(p *toolcircuit.Policy) { p.BackoffMemory = math.MaxInt64 }, []step{
+			{all(cooled, call(nil), add(-time.Hour), openings(1)), closed},
+		}},
+	})
+}
+
+// A permit that is handed back has no outcome that could be stale.
+func TestReleaseIsNotStale(t *testing.T) {
+	play(t, []script{{"released after the opening", nil, []step{{all(begin("a"), trip, release("a"), stale(0)), open}}}})
 }

@@ -221,7 +221,7 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	for f, v := range fieldsOf(&next) {
 		places[f.Tag.Get("json")] = v
 	}
-	seen := make(map[string]bool)
+	given := make(map[string]bool) // false: as null
 	d := json.NewDecoder(bytes.NewReader(data))
 	switch open, err := d.Token(); {
 	case err != nil:
@@ -242,15 +242,16 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 		}
 		name := key.(string)
 		place, known := places[name]
+		_, twice := given[name]
 		switch {
 		case !known:
 			return fmt.Errorf("toolcircuit: policy: unknown field %q", name)
-		case seen[name]:
+		case twice:
 			return fmt.Errorf("toolcircuit: policy: field %q is there twice", name)
-		case string(value) == "null":
+		}
+		if given[name] = string(value) != "null"; !given[name] {
 			continue
 		}
-		seen[name] = true
 		if err := decodeField(place, value); err != nil {
 			return fmt.Errorf("toolcircuit: policy: %s: %w", name, err)
 		}
@@ -261,22 +262,25 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	if _, err := d.Token(); err != io.EOF {
 		return fmt.Errorf("toolcircuit: policy: more than one JSON value")
 	}
+	filled := next.withDefaults()
 	for f, v := range fieldsOf(&next) {
-		filled := next.withDefaults()
-		if v.IsZero() && seen[f.Tag.Get("json")] && !reflect.ValueOf(filled).FieldByIndex(f.Index).IsZero() {
-			return fmt.Errorf("toolcircuit: policy: %s: got 0, want a value, or no such field for the default", f.Tag.Get("json"))
+		name := f.Tag.Get("json")
+		if given[name] && v.Interface() != reflect.ValueOf(filled).FieldByIndex(f.Index).Interface() {
+			return fmt.Errorf("toolcircuit: policy: %s: got 0, want a value, or no such field for the default", name)
 		}
 	}
 	*p = next
 	return nil
 }
 
+var jsonTypes = map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false"}
+
 // decodeField decodes one value of a Policy's JSON into its place.
 func decodeField(place reflect.Value, value json.RawMessage) error {
 	d, ok := place.Addr().Interface().(*time.Duration)
 	if !ok {
 		if err := json.Unmarshal(value, place.Addr().Interface()); err != nil {
-			return fmt.Errorf("got %s, want a %s", value, place.Type())
+			return fmt.Errorf("got %s, want %s", value, jsonTypes[place.Kind()])
 		}
 		return nil
 	}

@@ -271,10 +271,10 @@ func TestPolicyFromJSON(t *testing.T) {
 		{`{"cooldown":30}`, nil, `cooldown: got 30, want a duration such as "30s"`},
 		{`{"cooldown":"30"}`, nil, `cooldown: got "30", want a duration such as "30s"`},
 		{`{"cooldown":{}}`, nil, `cooldown: got {}, want a duration such as "30s"`},
-		{`{"failureThreshold":"5"}`, nil, `failureThreshold: got "5", want a int`},
-		{`{"failureThreshold":1.5}`, nil, `failureThreshold: got 1.5, want a int`},
-		{`{"failureRate":true}`, nil, `failureRate: got true, want a float64`},
-		{`{"countUnknown":1}`, nil, `countUnknown: got 1, want a bool`},
+		{`{"failureThreshold":"5"}`, nil, `failureThreshold: got "5", want a whole number`},
+		{`{"failureThreshold":1.5}`, nil, `failureThreshold: got 1.5, want a whole number`},
+		{`{"failureRate":true}`, nil, `failureRate: got true, want a number`},
+		{`{"countUnknown":1}`, nil, `countUnknown: got 1, want true or false`},
 		{`[]`, nil, `got [], want a JSON object`},
 		{`"30s"`, nil, `got "30s", want a JSON object`},
 		{`{"cooldown":"2m"} {}`, nil, ``},
@@ -386,4 +386,14 @@ func TestZeroSeedIsDrawn(t *testing.T) {
 		waits[r.Snapshot().RetryAt.Sub(r.clock.Now())] = true
 	}
 	require.Greater(t, len(waits), 1)
+}
+
+// A field is there twice also if one of the two says nothing, and a zero has a sign.
+func TestPolicyFromJSONRefuses(t *testing.T) {
+	for _, s := range []string{`{"cooldown":null,"cooldown":"1s"}`, `{"cooldown":null,"cooldown":null}`, `{"multiplier":-0}`, `{"multiplier":-0.0}`} {
+		var p toolcircuit.Policy
+		if p.UnmarshalJSON([]byte(s)) == nil {
+			t.Errorf("%s accepted", s)
+		}
+	}
 }
