@@ -578,10 +578,9 @@ func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state,
 
 // advance runs one step of the machine and, if it changed anything, publishes its result and
 // posts the event. It returns the state then published, and whether there is a change. The
-// clock and the context are asked before the lock: either may be a user's.
+// clock, which may be a user's, is read before the lock.
 func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
 	in := input{now: c.clock.Now(), salt: c.salt()}
-	runID := RunID(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.state.Load()
@@ -595,7 +594,7 @@ func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(sta
 		close(c.changed)
 		c.changed = nil
 	}
-	c.post(ctx, before, after, Event{At: in.now, Elapsed: elapsed, RunID: runID})
+	c.post(ctx, before, after, Event{At: in.now, Elapsed: elapsed})
 	return after, true
 }
 

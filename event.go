@@ -257,7 +257,10 @@ func (c *circuit) deliverOne() bool {
 			c.deliver()
 		}
 	}()
-	c.safely(func() { c.onEvent(next.ctx, next.event) })
+	c.safely(func() {
+		next.event.RunID = RunID(next.ctx) // here, for the context may be a user's
+		c.onEvent(next.ctx, next.event)
+	})
 	returned = true
 	return true
 }
