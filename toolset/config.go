@@ -1,0 +1,385 @@
+package toolset
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// Config says which tools of an agent are guarded, and how. It is data: JSON both ways,
+// durations as "30s", every field optional. The zero Config guards nothing.
+//
+// A tool is guarded if it has an entry in Tools or matches Monitored, and does not match
+// Excluded. A tool that nobody listed is never refused.
+type Config struct {
+	// Disabled switches all guarding off. What the circuits know stays.
+	Disabled bool `json:"disabled,omitempty"`
+	// Default is the policy of dependencies without one of their own, laid over the default
+	// policy of the core with a Jitter of 0.1.
+	Default Overlay `json:"default,omitempty"`
+	// Dependencies have settings of their own, by name.
+	Dependencies map[string]Dependency `json:"dependencies,omitempty"`
+	// Tools are the tools that need more than a name, by name.
+	Tools map[string]Tool `json:"tools,omitempty"`
+	// Monitored lists tools to guard, Excluded those to leave alone and never to offer: names
+	// or patterns of [path.Match], whose * does not reach beyond a slash. A tool without an
+	// entry in Tools is its own dependency.
+	Monitored []string `json:"monitored,omitempty"`
+	Excluded  []string `json:"excluded,omitempty"`
+	// MaxCircuits is the number of circuits above which a new one makes one go that has
+	// nothing to remember. Circuits that are open, half-open or in use may exceed it.
+	// Zero: 10000.
+	MaxCircuits int `json:"maxCircuits,omitempty"`
+	// IdleAfter is the time between two looks at all circuits, each when next another is made:
+	// those that were not used again since the last look and have nothing to remember go.
+	// Zero: 1h.
+	IdleAfter time.Duration `json:"idleAfter,omitempty"`
+	// Hide says which tools [Visible] leaves out. Zero: HideNever.
+	Hide Hide `json:"hide,omitempty"`
+	// HideAtLeast is the length of a whole opening below which it hides nothing, for each
+	// change of the list costs the prompt cache. Zero: hide in any.
+	HideAtLeast time.Duration `json:"hideAtLeast,omitempty"`
+}
+
+// Dependency has the settings of one dependency.
+type Dependency struct {
+	// Policy is laid over Config.Default.
+	Policy Overlay `json:"policy,omitempty"`
+	// MaxInFlight is the number of calls above which the next is refused as busy. Zero: no
+	// bound.
+	MaxInFlight int `json:"maxInFlight,omitempty"`
+	// Scoped gives each scope of [WithScope] a circuit and a MaxInFlight of its own.
+	Scoped bool `json:"scoped,omitempty"`
+}
+
+// Tool is one tool of an agent.
+type Tool struct {
+	// Dependency is what the tool calls. Several tools may share one: the first trip blocks
+	// them all. Zero: the tool's own name.
+	Dependency string `json:"dependency,omitempty"`
+	// Alternatives are tools that can stand in. Each must have an entry in Config.Tools or
+	// match one of the lists, and none may lead back here. A model is offered those that are
+	// neither excluded nor blocked when it reads of them.
+	Alternatives []string `json:"alternatives,omitempty"`
+	// NextActions are as in [toolcircuit.Tool].
+	NextActions []toolcircuit.Action `json:"nextActions,omitempty"`
+	// SideEffects keeps the tool from being the probe while another can be.
+	SideEffects bool `json:"sideEffects,omitempty"`
+}
+
+// Hide says which tools [Visible] leaves out.
+type Hide string
+
+// The modes.
+const (
+	HideNever Hide = "never" // none
+	HideOpen  Hide = "open"  // those whose circuit refuses every call for now
+)
+
+// Overlay is a JSON object with the fields of a [toolcircuit.Policy] that it changes, such as
+// {"cooldown": "10s", "jitter": 0}. A field that is absent stays as it is below, and one that
+// is zero becomes zero. The empty Overlay changes nothing.
+type Overlay string
+
+// OverlayOf returns the Overlay of p's fields that are not zero.
+func OverlayOf(p toolcircuit.Policy) Overlay {
+	var fields []string
+	for v, i := reflect.ValueOf(p), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			continue
+		}
+		value := v.Field(i).Interface()
+		if d, ok := value.(time.Duration); ok {
+			value = strconv.Quote(d.String())
+		}
+		fields = append(fields, fmt.Sprintf("%q:%v", v.Type().Field(i).Tag.Get("json"), value))
+	}
+	return Overlay("{" + strings.Join(fields, ",") + "}")
+}
+
+// over returns p with o laid over it.
+func (o Overlay) over(p toolcircuit.Policy) (toolcircuit.Policy, error) {
+	if o == "" {
+		return p, nil
+	}
+	err := p.UnmarshalJSON([]byte(o))
+	return p, err
+}
+
+// MarshalJSON returns o itself.
+func (o Overlay) MarshalJSON() ([]byte, error) {
+	if o == "" {
+		return []byte("{}"), nil
+	}
+	return []byte(o), nil
+}
+
+// UnmarshalJSON takes data as it is, if it is what Overlay says.
+func (o *Overlay) UnmarshalJSON(data []byte) error {
+	if _, err := Overlay(data).over(toolcircuit.Policy{}); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := json.Compact(&text, data); err != nil {
+		return err
+	}
+	*o = Overlay(text.String())
+	return nil
+}
+
+// Load reads a Config from JSON and checks it. An error says where, as in
+// tools.web_search.alternatives[1]. A field that Config does not have is an error, and so is a
+// name that is there twice, or a 0 that would be taken for a default.
+func Load(r io.Reader) (Config, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Config{}, fmt.Errorf("toolset: config: %w", err)
+	}
+	var c Config
+	if err := c.UnmarshalJSON(data); err != nil {
+		return Config{}, err
+	}
+	if err := c.validate(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// envPrefix begins the names of all variables.
+const envPrefix = "TOOLCIRCUIT_"
+
+// WithEnv returns c with what the environment changes; lookup is os.LookupEnv, as a rule.
+//
+//	TOOLCIRCUIT_DISABLED           a boolean of strconv.ParseBool
+//	TOOLCIRCUIT_MONITORED          names or patterns, separated by commas, in place of the list
+//	TOOLCIRCUIT_EXCLUDED           the same
+//	TOOLCIRCUIT_FAILURE_THRESHOLD  a field of the default policy, as are all others,
+//	TOOLCIRCUIT_COOLDOWN           written as in JSON: 3, 0.5, true, 30s
+//
+// A variable that is set and empty is like one that is not set, but for the lists, which it
+// empties. An error names the variable.
+func (c Config) WithEnv(lookup func(string) (string, bool)) (Config, error) {
+	if text, _ := lookup(envPrefix + "DISABLED"); text != "" {
+		disabled, err := strconv.ParseBool(text)
+		if err != nil {
+			return Config{}, fmt.Errorf("toolset: %sDISABLED: got %q, want true or false", envPrefix, text)
+		}
+		c.Disabled = disabled
+	}
+	for name, list := range map[string]*[]string{"MONITORED": &c.Monitored, "EXCLUDED": &c.Excluded} {
+		if text, set := lookup(envPrefix + name); set {
+			*list = nil
+			for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+				*list = append(*list, strings.TrimSpace(item))
+			}
+		}
+	}
+	overlay := map[string]json.RawMessage{}
+	if c.Default != "" {
+		if err := json.Unmarshal([]byte(c.Default), &overlay); err != nil {
+			return Config{}, fmt.Errorf("toolset: config: default: %w", err)
+		}
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[toolcircuit.Policy]()) {
+		name := field.Tag.Get("json")
+		text, _ := lookup(envName(name))
+		if text == "" {
+			continue
+		}
+		value := json.RawMessage(text)
+		if !json.Valid(value) {
+			value, _ = json.Marshal(text)
+		}
+		overlay[name] = value
+		if err := new(Overlay).UnmarshalJSON(fmt.Appendf(nil, "{%q:%s}", name, value)); err != nil {
+			return Config{}, fmt.Errorf("toolset: %s: %w", envName(name), err)
+		}
+	}
+	if len(overlay) > 0 {
+		text, err := json.Marshal(overlay)
+		if err != nil {
+			return Config{}, fmt.Errorf("toolset: config: default: %w", err)
+		}
+		c.Default = Overlay(text)
+	}
+	if err := c.check(); err != nil {
+		return Config{}, fmt.Errorf("toolset: config with the environment: %w", err)
+	}
+	return c, nil
+}
+
+// envName returns the variable for a JSON name: TOOLCIRCUIT_MAX_COOLDOWN for maxCooldown.
+func envName(name string) string {
+	var b strings.Builder
+	b.WriteString(envPrefix)
+	for _, r := range name {
+		if 'A' <= r && r <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToUpper(b.String())
+}
+
+// MarshalJSON writes the fields that are not zero.
+func (c Config) MarshalJSON() ([]byte, error) {
+	type fields Config
+	return json.Marshal(struct {
+		fields
+		IdleAfter   string `json:"idleAfter,omitempty"`
+		HideAtLeast string `json:"hideAtLeast,omitempty"`
+	}{fields(c), durationText(c.IdleAfter), durationText(c.HideAtLeast)})
+}
+
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// UnmarshalJSON makes c what data says, and leaves it as it is on an error. It finds what
+// Load finds in data alone; the rest is for New and Apply to find.
+func (c *Config) UnmarshalJSON(data []byte) error {
+	var next Config
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+		return fmt.Errorf("toolset: config: %w", err)
+	}
+	if err := decode("", data, reflect.ValueOf(&next).Elem()); err != nil {
+		return fmt.Errorf("toolset: config: %w", err)
+	}
+	*c = next
+	return nil
+}
+
+// notZero has the places where 0 would be taken for the default.
+var notZero = map[string]bool{"maxCircuits": true, "idleAfter": true}
+
+// decode decodes a JSON value into its place. Unlike encoding/json it takes no field that is
+// not there or is there twice, and says where an error is.
+func decode(path string, data []byte, place reflect.Value) error {
+	if string(data) == "null" {
+		return nil
+	}
+	switch v := place.Addr().Interface().(type) {
+	case *time.Duration:
+		var text string
+		err := json.Unmarshal(data, &text)
+		if err == nil {
+			*v, err = time.ParseDuration(text)
+		}
+		if err != nil {
+			return fmt.Errorf(`%s: got %s, want a duration such as "30s"`, path, data)
+		}
+	case *Overlay:
+		if err := v.UnmarshalJSON(data); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	default:
+		if err := decodeKind(path, data, place); err != nil {
+			return err
+		}
+	}
+	if place.IsZero() && notZero[path] {
+		return fmt.Errorf("%s: got 0, want a value, or no such field for the default", path)
+	}
+	return nil
+}
+
+// wants has what JSON has for a kind.
+var wants = map[reflect.Kind]string{
+	reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.String: "a string",
+}
+
+// decodeKind is decode for what the kind of the place tells all about.
+func decodeKind(path string, data []byte, place reflect.Value) error {
+	switch place.Kind() {
+	case reflect.Struct:
+		fields := map[string]reflect.Value{}
+		for i := range place.NumField() {
+			name, _, _ := strings.Cut(place.Type().Field(i).Tag.Get("json"), ",")
+			fields[name] = place.Field(i)
+		}
+		return decodeObject(path, data, func(path, name string, value []byte) error {
+			field, known := fields[name]
+			if !known {
+				return fmt.Errorf("%s: unknown field", path)
+			}
+			return decode(path, value, field)
+		})
+	case reflect.Map:
+		place.Set(reflect.MakeMap(place.Type()))
+		return decodeObject(path, data, func(path, name string, value []byte) error {
+			element := reflect.New(place.Type().Elem()).Elem()
+			if err := decode(path, value, element); err != nil {
+				return err
+			}
+			place.SetMapIndex(reflect.ValueOf(name), element)
+			return nil
+		})
+	case reflect.Slice:
+		var items []json.RawMessage
+		if err := json.Unmarshal(data, &items); err != nil {
+			return fmt.Errorf("%s: got %s, want a list", path, data)
+		}
+		place.Set(reflect.MakeSlice(place.Type(), len(items), len(items)))
+		for i, item := range items {
+			if err := decode(fmt.Sprintf("%s[%d]", path, i), item, place.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := json.Unmarshal(data, place.Addr().Interface()); err != nil {
+		return fmt.Errorf("%s: got %s, want %s", path, data, wants[place.Kind()])
+	}
+	return nil
+}
+
+// decodeObject calls field for each field of a JSON object.
+func decodeObject(path string, data []byte, field func(path, name string, value []byte) error) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return errors.New(strings.TrimPrefix(fmt.Sprintf("%s: got %s, want an object", path, data), ": "))
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		var value json.RawMessage
+		key, err := d.Token()
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		if err != nil {
+			return err
+		}
+		name := key.(string)
+		inside := join(path, name)
+		if seen[name] {
+			return fmt.Errorf("%s: is there twice", inside)
+		}
+		seen[name] = true
+		if err := field(inside, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join returns the path of what a name leads to.
+func join(path, name string) string {
+	switch {
+	case name == "" || strings.ContainsAny(name, ".[]\"\\ \t\n"):
+		return fmt.Sprintf("%s[%q]", path, name)
+	case path == "":
+		return name
+	}
+	return path + "." + name
+}

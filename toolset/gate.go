@@ -1,0 +1,235 @@
+package toolset
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+type scopeKey struct{}
+
+// WithScope returns a context whose calls use circuits of their own where a dependency is
+// Scoped: one per label, such as a tenant. No model and no metric gets to see the label.
+func WithScope(ctx context.Context, label string) context.Context {
+	return context.WithValue(ctx, scopeKey{}, label)
+}
+
+// Scope returns the label that ctx carries, or "".
+func Scope(ctx context.Context) string {
+	label, _ := ctx.Value(scopeKey{}).(string)
+	return label
+}
+
+// Unknown stands for arguments that nobody knows. They are equal to none, not even to one
+// another.
+var Unknown any = unknown{}
+
+type unknown struct{}
+
+// run is what a context may carry about the run of an agent. It has the first word on each
+// call and hears what came of it.
+type run interface {
+	begin(ctx context.Context, tool string, args any) (end func(outcome), err error)
+}
+
+type runKey struct{}
+
+// outcome is what came of a call that a run let through.
+type outcome struct {
+	executed bool // else nothing ran; err says why, nil if a permit was handed back
+	verdict  toolcircuit.Verdict
+	value    any
+	err      error
+}
+
+// passage is one call on its way through the gate.
+type passage struct {
+	set      *Set
+	member   *member                  // nil: not guarded
+	circuit  *toolcircuit.ToolCircuit // as the tool sees it
+	end      func(outcome)            // nil: no run
+	executed bool
+}
+
+// enter takes a call as far as its circuit: past the rules of its run, then past the slots of
+// its dependency. Each passage that it returns without an error must leave.
+func (s *Set) enter(ctx context.Context, tool string, args any) (p passage, err error) {
+	if s == nil || ctx == nil {
+		panic("toolset: the Set or ctx is nil")
+	}
+	p.set = s
+	if r, ok := ctx.Value(runKey{}).(run); ok {
+		if p.end, err = r.begin(ctx, tool, args); err != nil {
+			return passage{}, err
+		}
+	}
+	for {
+		t, d, m := s.lookup(ctx, tool)
+		if m == nil {
+			return p, nil
+		}
+		p.circuit = m.as(t)
+		left, busy := m.enter(d.MaxInFlight)
+		switch {
+		case left:
+			s.create(ctx, tool) // which waits until the member is out of the way
+		case busy:
+			err = s.busy(ctx, tool, p.circuit)
+			p.leave(ctx, nil, err)
+			return passage{}, err
+		default:
+			p.member = m
+			return p, nil
+		}
+	}
+}
+
+// leave gives back the slot and tells the run what came of the call.
+func (p *passage) leave(ctx context.Context, value any, err error) {
+	if p.member != nil {
+		p.member.leave()
+	}
+	if p.end != nil {
+		o := outcome{executed: p.executed, value: value, err: err}
+		if o.executed {
+			o.verdict = p.set.judge(ctx, value, err)
+		}
+		p.end(o)
+	}
+}
+
+// busy returns the refusal of a call for which there is no slot.
+func (s *Set) busy(ctx context.Context, tool string, c *toolcircuit.ToolCircuit) error {
+	e := &toolcircuit.OpenError{Dependency: c.Dependency(), State: c.State(), Reason: toolcircuit.ReasonBusy}
+	if s.onCall != nil {
+		s.safely(func() {
+			s.onCall(ctx, toolcircuit.Call{
+				Dependency: e.Dependency,
+				Tool:       tool,
+				RunID:      toolcircuit.RunID(ctx),
+				State:      e.State,
+				Verdict:    toolcircuit.Verdict{Kind: toolcircuit.KindRejected},
+				Err:        e,
+			})
+		})
+	}
+	return e
+}
+
+// safely runs a hook whose panic must not cost the caller its result.
+func (s *Set) safely(hook func()) {
+	defer func() {
+		if recover() != nil {
+			s.hookPanics.Add(1)
+		}
+	}()
+	hook()
+}
+
+// Permit is the right to make one call, from Allow. It is used as [toolcircuit.Permit] is,
+// and must not be copied: it ends with Settle or Release, the first of which wins, from any
+// goroutine. That of a tool which is not guarded does nothing. A slot of MaxInFlight is lost
+// with a Permit that is dropped with neither.
+type Permit struct {
+	over atomic.Bool
+	p    passage
+	of   toolcircuit.Permit
+}
+
+// Allow asks for one call of a tool in two steps, where [Do] cannot enclose it:
+//
+//	permit, err := set.Allow(ctx, tool, args)
+//	if err != nil {
+//		return err // refused
+//	}
+//	defer permit.Release()
+//	value, err := call(ctx)
+//	permit.Settle(ctx, value, err)
+//
+// Args are the arguments of the call, for a session to compare: any value that JSON can
+// hold, or [Unknown]. Allow returns a permit, the refusal (a [*toolcircuit.OpenError]), or the
+// error of a ctx that is over already.
+func (s *Set) Allow(ctx context.Context, tool string, args any) (p Permit, err error) {
+	if p.p, err = s.enter(ctx, tool, args); err != nil || p.p.member == nil {
+		return
+	}
+	if p.of, err = p.p.circuit.Allow(ctx); err != nil {
+		p.p.leave(ctx, nil, err)
+		p.p = passage{}
+	}
+	return
+}
+
+// Settle judges what came of the call and records it. Pass a nil value where no Classifier
+// and no session reads it.
+func (p *Permit) Settle(ctx context.Context, value any, err error) {
+	if p.p.set == nil || p.over.Swap(true) {
+		return
+	}
+	p.p.executed = true
+	defer p.p.leave(ctx, value, err)
+	p.of.Settle(ctx, value, err)
+}
+
+// Release hands the permit back unused: nothing is recorded, and the slot of a probe is free
+// for the next caller.
+func (p *Permit) Release() {
+	if p.p.set == nil || p.over.Swap(true) {
+		return
+	}
+	defer p.p.leave(context.Background(), nil, nil)
+	p.of.Release()
+}
+
+// Probe reports whether this call decides if the circuit closes, so that a caller can renew
+// its connection first.
+func (p *Permit) Probe() bool { return p.of.Probe() }
+
+// errNoReturn stands for the result of a call that ended in a panic or runtime.Goexit.
+var errNoReturn = errors.New("toolset: the call did not return")
+
+// Do is [toolcircuit.Do] for a tool of a Set, with args as in [Set.Allow]. If the tool is not
+// guarded, op just runs.
+func Do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (value T, err error) {
+	if op == nil {
+		panic("toolset: Do: op is nil")
+	}
+	p, err := s.enter(ctx, tool, args)
+	if err != nil {
+		return value, err
+	}
+	err = errNoReturn
+	defer func() {
+		var seen any
+		if p.end != nil {
+			seen = value
+		}
+		p.leave(ctx, seen, err)
+	}()
+	run := func(ctx context.Context) (T, error) {
+		p.executed = true
+		return op(ctx)
+	}
+	if p.circuit == nil {
+		return run(ctx)
+	}
+	return toolcircuit.Do(ctx, p.circuit, run)
+}
+
+// Wrap is [toolcircuit.Wrap] for a tool of a Set, looked up at each call. What the tool is
+// given are the arguments of the call.
+func Wrap[C context.Context, In, Out any](s *Set, tool string, fn func(C, In) (Out, error)) func(C, In) (Out, error) {
+	if s == nil || fn == nil {
+		panic("toolset: Wrap: the Set or the tool is nil")
+	}
+	return func(ctx C, in In) (Out, error) {
+		return Do(ctx, s, tool, in, func(inner context.Context) (Out, error) {
+			if inner, same := inner.(C); same {
+				return fn(inner, in)
+			}
+			return fn(ctx, in)
+		})
+	}
+}

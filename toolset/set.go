@@ -1,0 +1,387 @@
+// Package toolset holds the circuits of a whole agent, by the names of its tools.
+//
+//	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+//	...
+//	search := toolset.WrapResult(set, "web_search", webSearch)
+//
+// A [Config] says what is guarded and how; it is data, and [Set.Apply] changes it at run time.
+// [Set.Allow] is the gate for runtimes and adapters, [Visible] says which tools a model should
+// be shown now, [ResultOf] what it should read.
+package toolset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// Options make a Set, beside its Config. The zero value is usable.
+type Options struct {
+	// Classify, Clock, Seed, OnEvent and OnCall are as in [toolcircuit.Options], for all
+	// circuits. OnCall hears of calls refused as busy, too. No hook is told a scope but by its
+	// context, see [Scope].
+	Classify toolcircuit.Classifier
+	Clock    clock.Clock
+	Seed     uint64
+	OnEvent  func(context.Context, toolcircuit.Event)
+	OnCall   func(context.Context, toolcircuit.Call)
+	// Message is as in [toolcircuit.Tool], for all tools.
+	Message func(toolcircuit.Blocked) string
+}
+
+// Set is the circuits of an agent. Make one with New. It looks everything up at each call, so
+// that nothing in the hands of a caller goes stale, and owns no goroutine. All methods are
+// safe for concurrent use.
+type Set struct {
+	clock    clock.Clock
+	onCall   func(context.Context, toolcircuit.Call)
+	message  func(toolcircuit.Blocked) string
+	root     *toolcircuit.ToolCircuit // all circuits are its twins
+	hookless *toolcircuit.ToolCircuit // for results and verdicts on calls that other circuits made
+
+	plan     atomic.Pointer[plan]
+	circuits *table
+
+	mu    sync.Mutex // held to change circuits, never while a hook runs
+	hand  int        // the bucket that eviction looks at next
+	swept time.Time  // when idle circuits last went
+
+	forgotten, hookPanics atomic.Uint64
+}
+
+// New returns a Set that follows c, or an error that says what is wrong and where. Both
+// arguments are copied.
+func New(c Config, o Options) (*Set, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Set{
+		clock:    o.Clock,
+		onCall:   o.OnCall,
+		message:  o.Message,
+		circuits: newTable(),
+	}
+	if o.Clock == nil {
+		s.clock = clock.New()
+	}
+	options := toolcircuit.Options{
+		Classify: o.Classify,
+		Clock:    o.Clock,
+		Seed:     o.Seed,
+		OnEvent:  o.OnEvent,
+	}
+	if o.OnCall != nil {
+		options.OnCall = s.named
+	}
+	var err error
+	if s.root, err = toolcircuit.New("toolset", options); err != nil {
+		return nil, fmt.Errorf("toolset: New: %w", err)
+	}
+	options.OnEvent, options.OnCall = nil, capture
+	if s.hookless, err = toolcircuit.New("toolset", options); err != nil {
+		return nil, fmt.Errorf("toolset: New: %w", err)
+	}
+	s.swept = s.clock.Now()
+	s.plan.Store(newPlan(c, s.root, s.message, nil))
+	return s, nil
+}
+
+// named hands a call on to OnCall, with the name of a tool without an entry in the config,
+// which is that of its dependency.
+func (s *Set) named(ctx context.Context, c toolcircuit.Call) {
+	c.Tool = cmp.Or(c.Tool, c.Dependency)
+	s.onCall(ctx, c)
+}
+
+// Config returns the config in force.
+func (s *Set) Config() Config { return s.plan.Load().config.clone() }
+
+// Apply puts another config in force, or returns an error like New's and changes nothing. The
+// circuits keep their state, and the change acts at once on those that are open. A circuit
+// that is no tool's any more is let go.
+func (s *Set) Apply(c Config) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	s.install(func(prior *plan) *plan { return newPlan(c, s.root, s.message, prior) })
+	s.letGo()
+	s.align(func(*member) bool { return true })
+	return nil
+}
+
+// install puts in force the plan that next makes of the one before.
+func (s *Set) install(next func(prior *plan) *plan) {
+	for {
+		prior := s.plan.Load()
+		if s.plan.CompareAndSwap(prior, next(prior)) {
+			return
+		}
+	}
+}
+
+// letGo drops the circuits that are no tool's in the plan, and what others keep of tools.
+func (s *Set) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.plan.Load()
+	for i := range s.circuits.len() {
+		s.circuits.sweep(i, func(m *member) bool {
+			m.views.Store(nil)
+			return !p.keeps(m.circuit.Dependency(), m.scope)
+		})
+	}
+}
+
+// align brings members in line with the plan. Hooks run meanwhile, so no lock is held: who
+// changes the plan aligns after it, and each goes on until it has seen the latest.
+func (s *Set) align(which func(*member) bool) {
+	for _, m := range s.members(which) {
+		for {
+			p := s.plan.Load()
+			p.align(m.circuit)
+			if p == s.plan.Load() {
+				break
+			}
+		}
+	}
+}
+
+func (p *plan) align(c *toolcircuit.ToolCircuit) {
+	if d := p.dependency(c.Dependency()); c.Policy() != d.template.Policy() {
+		if err := c.SetPolicy(d.policy); err != nil {
+			panic("toolset: a validated policy is not valid: " + err.Error())
+		}
+	}
+	c.SetOverride(p.overrides[c.Dependency()])
+}
+
+// members returns the members for which which is true.
+func (s *Set) members(which func(*member) bool) (found []*member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for m := range s.circuits.all {
+		if which(m) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// existing returns the dependency of a tool, "" if that is not guarded, and the member for the
+// tool's calls, nil if there is none yet.
+func (s *Set) existing(ctx context.Context, p *plan, tool string) (dependency string, m *member) {
+	_, d := p.resolve(tool)
+	if d == nil {
+		return "", nil
+	}
+	k := keyOf(ctx, tool, d)
+	return k.dependency, s.circuits.find(k)
+}
+
+// keyOf returns the key of the circuit that a call goes through.
+func keyOf(ctx context.Context, tool string, d *dependency) key {
+	k := key{dependency: cmp.Or(d.name, tool)}
+	if d.Scoped {
+		k.scope = Scope(ctx)
+	}
+	return k
+}
+
+// create returns the member for a tool's calls, which it makes if need be. It returns nil if
+// the tool is no longer guarded.
+func (s *Set) create(ctx context.Context, tool string) *member {
+	for {
+		p := s.plan.Load()
+		_, d := p.resolve(tool)
+		if d == nil {
+			return nil
+		}
+		k := keyOf(ctx, tool, d)
+		now := s.clock.Now()
+		m := &member{circuit: d.template.Twin(k.dependency), own: d.first, scope: k.scope}
+		m.circuit.SetOverride(p.overrides[k.dependency]) // calls hooks, so before the lock
+		s.mu.Lock()
+		if p == s.plan.Load() {
+			if other := s.circuits.find(k); other != nil {
+				m = other
+			} else {
+				s.makeRoom(now, p)
+				s.circuits.insert(m)
+			}
+			s.mu.Unlock()
+			return m
+		}
+		s.mu.Unlock()
+	}
+}
+
+// makeRoom lets go of circuits that have been idle and, above the maximum, of others that have
+// nothing to remember: those used again get a second chance, so that a flood of new names
+// drives out itself. The caller holds s.mu.
+func (s *Set) makeRoom(now time.Time, p *plan) {
+	n := s.circuits.len()
+	if now.Sub(s.swept) >= p.idleAfter {
+		s.swept = now
+		for i := range n {
+			s.circuits.sweep(i, func(m *member) bool {
+				return !m.used.Swap(false) && s.expendable(m, s.circuits.size > p.maxCircuits)
+			})
+		}
+	}
+	for range 2 * n { // once around clears the second chances
+		if s.circuits.size < p.maxCircuits {
+			return
+		}
+		s.hand = (s.hand + 1) & (n - 1)
+		s.circuits.sweep(s.hand, func(m *member) bool {
+			return s.circuits.size >= p.maxCircuits && !m.used.Swap(false) && s.expendable(m, false)
+		})
+	}
+}
+
+// expendable makes a member leave if that loses nothing or, with force, no more than a streak
+// of failures or openings that a closed circuit remembers, which is counted.
+func (s *Set) expendable(m *member, force bool) bool {
+	if m.circuit.State() != toolcircuit.StateClosed {
+		return false
+	}
+	snap := m.circuit.Snapshot()
+	clean := snap.Streak == 0 && snap.Openings == 0 && snap.Window.Failures == 0
+	if !clean && !force || !m.retire() {
+		return false
+	}
+	if !clean {
+		s.forgotten.Add(1)
+	}
+	return true
+}
+
+// Guards reports whether calls of a tool go through a circuit.
+func (s *Set) Guards(tool string) bool {
+	_, d := s.plan.Load().resolve(tool)
+	return d != nil
+}
+
+// Circuit returns the circuit that a call of a tool under ctx goes through, as that tool sees
+// it, or nil if the tool is not guarded. Use it at once: a config or eviction may put another
+// in its place.
+func (s *Set) Circuit(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
+	t, _, m := s.lookup(ctx, tool)
+	if m == nil {
+		return nil
+	}
+	return m.as(t)
+}
+
+// lookup returns the member for a call, which is made if need be, nil if the tool is not
+// guarded, and what the config has about both.
+func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *dependency, *member) {
+	t, d := s.plan.Load().resolve(tool)
+	if d == nil {
+		return nil, nil, nil
+	}
+	m := s.circuits.find(keyOf(ctx, tool, d))
+	if m != nil {
+		m.touch()
+	} else if m = s.create(ctx, tool); m == nil {
+		return nil, nil, nil
+	}
+	return t, d, m
+}
+
+// Reset closes the circuit of a tool's dependency, as [toolcircuit.ToolCircuit.Reset] does, in
+// all scopes. A tool that is not guarded is an error.
+func (s *Set) Reset(tool string) error {
+	name, err := s.dependencyOf("Reset", tool)
+	for _, m := range s.members(func(m *member) bool { return err == nil && m.circuit.Dependency() == name }) {
+		m.circuit.Reset()
+	}
+	return err
+}
+
+// SetOverride puts a manual decision above the state of a tool's dependency, in all scopes,
+// those to come included. It outlives Apply while the dependency does. A tool that is not
+// guarded is an error.
+func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
+	switch o {
+	case toolcircuit.OverrideNone, toolcircuit.OverrideOpen, toolcircuit.OverrideClosed:
+	default:
+		return fmt.Errorf("toolset: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o)
+	}
+	name, err := s.dependencyOf("SetOverride", tool)
+	if err != nil {
+		return err
+	}
+	s.install(func(prior *plan) *plan { return prior.withOverride(name, o) })
+	s.align(func(m *member) bool { return m.circuit.Dependency() == name })
+	return nil
+}
+
+// dependencyOf returns the dependency of a guarded tool.
+func (s *Set) dependencyOf(method, tool string) (string, error) {
+	_, d := s.plan.Load().resolve(tool)
+	if d == nil {
+		return "", fmt.Errorf("toolset: %s: got %q, want a tool that is guarded", method, tool)
+	}
+	return cmp.Or(d.name, tool), nil
+}
+
+// Snapshot is what a Set was at one moment, or nearly so: each circuit is read for itself.
+type Snapshot struct {
+	Disabled bool      `json:"disabled"`
+	Circuits []Circuit `json:"circuits"` // by dependency and scope; those of listed tools also if they had no call yet
+	// Forgotten counts the closed circuits that went over MaxCircuits with a streak or openings
+	// in memory, after IdleAfter without a call.
+	Forgotten  uint64 `json:"forgotten"`
+	HookPanics uint64 `json:"hookPanics"` // recovered panics of OnCall in calls refused as busy
+}
+
+// Circuit is the circuit of a dependency or of one scope of it.
+type Circuit struct {
+	toolcircuit.Snapshot
+	Scope    string   `json:"scope,omitempty"`
+	Tools    []string `json:"tools,omitempty"` // with an entry in the config; without any, the tool is the dependency
+	InFlight int      `json:"inFlight"`        // calls under way
+	Hidden   bool     `json:"hidden"`          // Visible leaves its tools out
+}
+
+// Snapshot returns what the Set is now. It changes nothing.
+func (s *Set) Snapshot() Snapshot {
+	p := s.plan.Load()
+	snap := Snapshot{
+		Disabled:   p.config.Disabled,
+		Forgotten:  s.forgotten.Load(),
+		HookPanics: s.hookPanics.Load(),
+	}
+	seen := map[*dependency]bool{}
+	for _, m := range s.members(func(*member) bool { return true }) {
+		d := p.dependency(m.circuit.Dependency())
+		seen[d] = true
+		snap.Circuits = append(snap.Circuits, Circuit{
+			Snapshot: m.circuit.Snapshot(),
+			Scope:    m.scope,
+			Tools:    slices.Clone(d.tools),
+			InFlight: max(int(m.calls.Load()), 0),
+			Hidden:   p.hides(m.circuit.Dependency(), m),
+		})
+	}
+	for name, d := range p.dependencies {
+		if len(d.tools) > 0 && !seen[d] && p.keeps(name, "") {
+			c := Circuit{Snapshot: d.template.Snapshot(), Tools: slices.Clone(d.tools)}
+			c.Dependency, c.Override, c.Hidden = name, p.overrides[name], p.hides(name, nil)
+			snap.Circuits = append(snap.Circuits, c)
+		}
+	}
+	slices.SortFunc(snap.Circuits, func(a, b Circuit) int {
+		return cmp.Or(cmp.Compare(a.Dependency, b.Dependency), cmp.Compare(a.Scope, b.Scope))
+	})
+	return snap
+}
