@@ -83,3 +83,9 @@ func ExampleOptions() {
 	}
 	defer session.Close()
 }
+
+func ExampleGuard_client() {
+	var set *toolset.Set // from toolset.New
+	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1.0.0"}, nil)
+	client.AddSendingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{}))
+}

@@ -29,9 +29,16 @@ func TestReadme(t *testing.T) {
 		blocks[m[1]] = append(blocks[m[1]], m[2])
 	}
 
-	require.NotEmpty(t, blocks["go"])
-	for _, block := range blocks["go"] {
-		require.Contains(t, read("main.go"), block)
+	require.Len(t, blocks["go"], 3)
+	require.Contains(t, read("main.go"), blocks["go"][0])
+	for i, compiled := range []string{
+		read("../../toolset/example_test.go"),
+		read("../../mcpcircuit/example_test.go") + read("../../mcpgocircuit/example_test.go"),
+	} {
+		for line := range strings.Lines(blocks["go"][1+i]) {
+			code, _, _ := strings.Cut(line, "//")
+			require.Contains(t, compiled, strings.TrimSpace(code))
+		}
 	}
 
 	require.Len(t, blocks["text"], 1)
