@@ -47,8 +47,9 @@ type Options struct {
 	// Snapshot.HookPanics.
 	OnEvent func(context.Context, Event)
 	// OnCall hears what each call met, once, refused ones too: from the call's own
-	// goroutine, so in no order and concurrently. It may use the circuit. A panic in it is
-	// counted in Snapshot.HookPanics.
+	// goroutine, so in no order and concurrently. A permit that is
+	// released was no call. OnCall may use the circuit. A panic in it is counted in
+	// Snapshot.HookPanics.
 	OnCall func(context.Context, Call)
 	// Tool is how the circuit presents itself to a model until For gives another view.
 	Tool Tool
@@ -147,7 +148,7 @@ func (c *ToolCircuit) Twin(dependency string) *ToolCircuit {
 	if dependency == "" {
 		panic("toolcircuit: Twin: dependency is empty")
 	}
-	return c.newCircuit(dependency, c.state.Load().rules, c.tool)
+	return c.made().newCircuit(dependency, c.state.Load().rules, c.tool)
 }
 
 // For returns the same circuit as another tool sees it. An alternative that is empty or the
@@ -156,7 +157,7 @@ func (c *ToolCircuit) For(t Tool) *ToolCircuit {
 	if err := t.validate(); err != nil {
 		panic("toolcircuit: For: " + err.Error())
 	}
-	return &ToolCircuit{c.circuit, t.clone()}
+	return &ToolCircuit{c.made(), t.clone()}
 }
 
 // Do runs op unless the circuit refuses, and records what came of it. It returns what op
@@ -272,21 +273,26 @@ func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Contex
 // The zero Permit does nothing. A Permit must not be copied. One that is dropped with
 // neither holds a probe's slot until Policy.ProbeTimeout.
 type Permit struct {
-	over atomic.Bool
-	c    *ToolCircuit
-	a    attempt
+	over    atomic.Bool
+	c       *ToolCircuit
+	by      *state
+	started time.Time
 }
 
 // Allow asks for one call in two steps, where Do cannot enclose it: streams, hooks,
 // adapters. It returns a permit, the refusal (an [*OpenError]), or the error of a ctx that
-// is over already. The permit's CallTimeout is told by elapsed time alone.
+// is over already. CallTimeout is told by the time from Allow to Settle alone, so a stream
+// that lasts longer counts, even if all is well.
 func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
-	p.a.mode = twoStep
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
-		p.a.by = s
-	} else if err = c.begin(ctx, &p.a); err != nil {
-		return
+		p.by = s
+	} else {
+		a := attempt{mode: twoStep}
+		if err = c.begin(ctx, &a); err != nil {
+			return
+		}
+		p.by, p.started = a.by, a.started
 	}
 	p.c = c
 	return
@@ -298,27 +304,37 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) {
 	if ctx == nil {
 		panic("toolcircuit: Settle: ctx is nil")
 	}
-	if p.c == nil || p.over.Swap(true) {
+	if !p.end() {
 		return
 	}
-	if _, ok := value.(judged); !ok && err == nil && p.a.by.plain && p.c.healthy(p.a.by) {
+	if _, ok := value.(judged); !ok && err == nil && p.by.plain && p.c.healthy(p.by) {
 		return
 	}
-	p.c.finish(ctx, &p.a, value, err)
+	a := p.attempt()
+	p.c.finish(ctx, &a, value, err)
 }
 
 // Release hands the permit back unused: nothing is recorded, and the slot of a probe is
 // free for the next caller.
 func (p *Permit) Release() {
-	if p.c == nil || p.over.Swap(true) {
-		return
+	if p.end() {
+		a := p.attempt()
+		p.c.record(context.Background(), &a, Verdict{}, nil, 0)
 	}
-	p.c.record(context.Background(), &p.a, Verdict{}, nil, 0)
 }
+
+// end reports whether the caller is the first to end the permit. It looks before it writes,
+// since most permits are released after they are settled.
+func (p *Permit) end() bool { return p.c != nil && !p.over.Load() && !p.over.Swap(true) }
 
 // Probe reports whether this call decides if the circuit closes, so that a caller can
 // renew its connection first.
-func (p *Permit) Probe() bool { return p.a.probe() }
+func (p *Permit) Probe() bool {
+	a := p.attempt()
+	return a.probe()
+}
+
+func (p *Permit) attempt() attempt { return attempt{by: p.by, mode: twoStep, started: p.started} }
 
 type probeKey struct{}
 
@@ -425,7 +441,7 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 			if c.state.Load() != s { // look again
 				return now, false
 			}
-			return now.admit(in)
+			return now.admit(in), true
 		})
 		if taken {
 			return probe, nil
@@ -439,18 +455,14 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 	if s.gate == nil || s.override == OverrideClosed {
 		return 0, nil
 	}
-	hold, refusal := s.hold, s.refusal
+	hold, refusal := s.gate.hold, s.gate.refusal
 	if c.tool.SideEffects {
-		hold, refusal = s.holdWrites, s.refusalWrites
+		hold, refusal = s.gate.holdWrites, s.gate.refusalWrites
 	}
 	if s.override == OverrideOpen {
 		return 0, refusal
 	}
-	if hold == 0 {
-		return 0, nil
-	}
-	// A clock that steps back makes no wait longer than it was.
-	if remaining = hold - max(c.clock.Since(s.from), 0); remaining <= 0 {
+	if remaining = s.gate.remaining(hold, c.clock.Since(s.gate.from)); remaining == 0 {
 		return 0, nil
 	}
 	return remaining, refusal
@@ -513,6 +525,9 @@ func (c *ToolCircuit) judge(ctx context.Context, a *attempt, o Outcome, late boo
 		return Verdict{Effect: Count, Kind: KindTimeout}
 	}
 	v, known := classify(ctx, o, c.classify)
+	if d, ok := ctx.Deadline(); ok && v.Kind == KindTimeout && o.Err != nil && c.clock.Until(d) <= 0 {
+		v = KindDeadline.verdict() // a socket has the same deadline, and may tell before ctx does
+	}
 	p := a.by.Policy
 	switch {
 	case v.Effect == Heal && p.SlowCall > 0 && o.Elapsed > p.SlowCall:
@@ -565,8 +580,11 @@ func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, 
 
 // report tells OnCall, which must not be nil, what a call met.
 func (c *ToolCircuit) report(ctx context.Context, call Call) {
-	call.Dependency, call.Tool, call.RunID = c.dependency, c.tool.Name, RunID(ctx)
-	c.safely(func() { c.onCall(ctx, call) })
+	call.Dependency, call.Tool = c.dependency, c.tool.Name
+	c.safely(func() {
+		call.RunID = RunID(ctx) // here, for the context may be a user's
+		c.onCall(ctx, call)
+	})
 }
 
 // step is advance, and delivers the event.
@@ -580,21 +598,21 @@ func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state,
 // posts the event. It returns the state then published, and whether there is a change. The
 // clock, which may be a user's, is read before the lock.
 func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
-	in := input{now: c.clock.Now(), salt: c.salt()}
+	now := c.clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.state.Load()
-	next, changed := f(*before, in)
+	next, changed := f(*before, input{now: now})
 	if !changed {
 		return before, false
 	}
-	after := next.publish(in.salt, c.dependency, c.clock)
+	after := next.publish(c.salt(), c.dependency, c.clock)
 	c.state.Store(after)
 	if c.changed != nil {
 		close(c.changed)
 		c.changed = nil
 	}
-	c.post(ctx, before, after, Event{At: in.now, Elapsed: elapsed})
+	c.post(ctx, before, after, Event{At: now, Elapsed: elapsed})
 	return after, true
 }
 
@@ -605,11 +623,17 @@ func (c *circuit) salt() uint64 {
 	return h.Sum64() ^ c.seed
 }
 
-// mustHave panics unless there are a circuit and a context.
-func (c *ToolCircuit) mustHave(ctx context.Context) {
+// made returns the circuit, and panics if there is none.
+func (c *ToolCircuit) made() *circuit {
 	if c == nil || c.circuit == nil {
 		panic("toolcircuit: the circuit is nil; make one with New")
 	}
+	return c.circuit
+}
+
+// mustHave panics unless there are a circuit and a context.
+func (c *ToolCircuit) mustHave(ctx context.Context) {
+	c.made()
 	if ctx == nil {
 		panic("toolcircuit: ctx is nil")
 	}
@@ -617,19 +641,19 @@ func (c *ToolCircuit) mustHave(ctx context.Context) {
 
 // mustHaveTool panics unless there are a circuit and a tool.
 func (c *ToolCircuit) mustHaveTool(caller string, isNil bool) {
-	c.mustHave(context.Background())
+	c.made()
 	if isNil {
 		panic("toolcircuit: " + caller + ": tool is nil")
 	}
 }
 
 // Dependency returns the name that the circuit was made with.
-func (c *ToolCircuit) Dependency() string { return c.dependency }
+func (c *ToolCircuit) Dependency() string { return c.made().dependency }
 
 // State returns the state as of now: an open circuit whose cooldown is over reads half_open.
 // It takes nothing and leaves the override out of account.
 func (c *ToolCircuit) State() State {
-	s := c.state.Load()
+	s := c.made().state.Load()
 	if s.State != StateOpen {
 		return s.State
 	}
@@ -638,7 +662,6 @@ func (c *ToolCircuit) State() State {
 
 // Ready reports whether this tool's call would be let through now. It takes nothing.
 func (c *ToolCircuit) Ready() bool {
-	s := c.state.Load()
-	_, refusal := c.look(s)
+	_, refusal := c.look(c.made().state.Load())
 	return refusal == nil
 }

@@ -3,6 +3,7 @@ package toolcircuit_test
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -642,3 +643,78 @@ func TestNilArguments(t *testing.T) {
 		require.PanicsWithValue(t, tt.want, tt.do)
 	}
 }
+
+// A blocked Result proves nothing however deep it lies.
+func TestResultInResult(t *testing.T) {
+	down := toolcircuit.MustNew("c", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1}})
+	toolcircuit.Do(t.Context(), down, func(context.Context) (int, error) { return 0, errDown })
+	r := newRig(t, policy(nil))
+	cooled(r)
+	mid := toolcircuit.MustNew("b", toolcircuit.Options{})
+	tool := func(context.Context, int) (int, error) { return 1, nil }
+	three := toolcircuit.WrapResult(r.ToolCircuit, toolcircuit.WrapResult(mid, toolcircuit.WrapResult(down, tool)))
+	_, err := three(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, halfOpen, r.State(), "blocked below, nothing proves the outer one healthy")
+}
+
+// A socket has the deadline of the context and may tell before it does.
+func TestSocketBeforeContext(t *testing.T) {
+	c := toolcircuit.MustNew("x", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1, IgnoreDeadline: true}})
+	toolcircuit.Do(passed{t.Context()}, c, func(context.Context) (int, error) { return 0, os.ErrDeadlineExceeded })
+	require.Equal(t, closed, c.State())
+}
+
+// A context whose Value panics costs nobody a result.
+func TestContextThatPanics(t *testing.T) {
+	o := policy(nil)
+	r := newRig(t, o)
+	panicked, _ := quits(func() {
+		v, err := toolcircuit.Do(badValue{t.Context()}, r.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
+		require.NoError(t, err)
+		require.Equal(t, 7, v)
+	})
+	require.Nil(t, panicked)
+}
+
+// A tool that calls its own circuit inside had begun when that was refused.
+func TestNestedInItselfHadBegun(t *testing.T) {
+	r := newRig(t, policy(nil))
+	cooled(r)
+	inner := toolcircuit.Wrap(r.ToolCircuit, func(context.Context, int) (int, error) { return 1, nil })
+	outer := toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, n int) (int, error) { return inner(ctx, n) })
+	res, err := outer(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.StatusBlocked, res.Status)
+	require.Nil(t, res.Executed, "the tool had begun: %s", res.Message)
+}
+
+// A nil circuit says so, whatever is asked of it.
+func TestNilCircuit(t *testing.T) {
+	for _, c := range []*toolcircuit.ToolCircuit{nil, new(toolcircuit.ToolCircuit)} {
+		for name, f := range map[string]func(){
+			"Dependency":  func() { c.Dependency() },
+			"State":       func() { c.State() },
+			"Ready":       func() { c.Ready() },
+			"Snapshot":    func() { c.Snapshot() },
+			"Policy":      func() { c.Policy() },
+			"SetPolicy":   func() { _ = c.SetPolicy(toolcircuit.Policy{}) },
+			"SetOverride": func() { c.SetOverride(toolcircuit.OverrideOpen) },
+			"Reset":       func() { c.Reset() },
+			"For":         func() { c.For(toolcircuit.Tool{}) },
+			"Twin":        func() { c.Twin("x") },
+		} {
+			panicked, _ := quits(f)
+			require.Equal(t, "toolcircuit: the circuit is nil; make one with New", panicked, name)
+		}
+	}
+}
+
+// passed is a context whose deadline has passed and which does not know yet.
+type passed struct{ context.Context }
+
+func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-1), true }
+
+type badValue struct{ context.Context }
+
+func (badValue) Value(any) any { panic("value") }

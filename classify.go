@@ -161,8 +161,14 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 	}
 	v = judge(o.Err)
 	if custom != nil {
-		if own := custom(ctx, o); own != (Verdict{}) {
+		switch own := custom(ctx, o); {
+		case own.Effect != Ignore || own.Kind != "":
 			v = own.complete(v)
+		case own.RetryAfter > 0 && v.Effect == Count: // a wait alone leaves the rest to the rules
+			v.RetryAfter = own.RetryAfter
+			if v.Kind == KindRateLimited {
+				v.Effect = Pause
+			}
 		}
 	}
 	return v, v != KindUnknown.verdict()

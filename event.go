@@ -42,7 +42,7 @@ type Event struct {
 	Openings   int       // openings in memory, which the cooldown grows with
 	Capped     bool      // the cooldown has now reached MaxCooldown; once per stay there
 	At         time.Time // on the circuit's clock
-	RetryAt    time.Time // of an opening: when a probe may go
+	RetryAt    time.Time // of an opening: when a probe may go; a late failure, a monitor or SetPolicy may move it without an event
 	Rule       Rule
 	Kind       Kind          // of an opening: its cause
 	Failures   int           // of an opening: what the rule counted
@@ -116,9 +116,9 @@ func logCall(runID string, elapsed time.Duration) []slog.Attr {
 // Snapshot is what a circuit was at one moment.
 type Snapshot struct {
 	Dependency string    `json:"dependency"`
-	State      State     `json:"state"` // as State gives it
-	Since      time.Time `json:"since"` // when the epoch began; of a twin's first, when its settings were made
-	RetryAt    time.Time `json:"retryAt,omitzero"`
+	State      State     `json:"state"`            // as State gives it
+	Since      time.Time `json:"since"`            // when the epoch began; of a twin's first, when its settings were made
+	RetryAt    time.Time `json:"retryAt,omitzero"` // until when the state refuses calls of tools without SideEffects; zero if it does not
 	Override   Override  `json:"override,omitempty"`
 	Seq        uint64    `json:"seq"`
 	Openings   int       `json:"openings"`        // in memory
@@ -145,7 +145,7 @@ type Window struct {
 
 // Snapshot returns what the circuit is now. It rolls the window on and changes nothing.
 func (c *ToolCircuit) Snapshot() Snapshot {
-	s, now := c.state.Load(), c.clock.Now()
+	s, now := c.made().state.Load(), c.clock.Now()
 	snap := Snapshot{
 		Dependency:   c.dependency,
 		State:        s.at(now),
@@ -162,10 +162,10 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 		Policy:       s.Policy,
 	}
 	if s.trouble != nil {
-		snap.Cause, snap.Err = s.cause, s.err
+		snap.Cause, snap.Err = s.trouble.cause, s.trouble.err
 	}
-	if s.gate != nil && s.refuses(now.Sub(s.from)) {
-		snap.RetryAt = s.from.Add(s.hold)
+	if g := s.gate; g != nil && g.remaining(g.hold, now.Sub(g.from)) > 0 {
+		snap.RetryAt = g.from.Add(g.hold)
 	}
 	if s.window != nil {
 		snap.Window.Calls, snap.Window.Failures = s.window.sum(now)
@@ -213,8 +213,9 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 	case after.State == StateOpen:
 		e.Type = EventOpened
 		e.Capped = after.capped && (!before.capped || after.openings == 1) // 1: an earlier stay is forgotten
-		e.RetryAt = after.from.Add(after.hold)
-		e.Kind, e.Failures, e.Calls, e.Err = after.cause, after.failures, after.calls, after.err
+		e.RetryAt = after.gate.from.Add(after.gate.hold)
+		t := after.trouble
+		e.Kind, e.Failures, e.Calls, e.Err = t.cause, t.failures, t.calls, t.err
 	case after.State == StateHalfOpen:
 		e.Type, e.Rule = EventHalfOpened, ""
 	default:

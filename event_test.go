@@ -56,7 +56,7 @@ func TestEvents(t *testing.T) {
 		{"a pause", nil, []step{
 			{all(call(errDown), call(wait(time.Second)), said(toolcircuit.Event{
 				Type: toolcircuit.EventOpened, From: closed, To: open, Seq: 1, RetryAt: at(1), Rule: toolcircuit.RulePause,
-				Kind: toolcircuit.KindUnavailable, Failures: 2, Calls: 2, Err: wait(time.Second), // silence outranks an answer
+				Kind: toolcircuit.KindRateLimited, Failures: 2, Calls: 2, Err: wait(time.Second),
 			})), open},
 		}},
 		{"a reset", nil, []step{

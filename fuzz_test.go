@@ -41,7 +41,7 @@ type model struct {
 	probes     int       // ever
 	slotTaken  bool      // by the last of them
 	probeStart time.Time // of the last of them
-	writesFrom time.Time // half-open: when tools with side effects may probe
+	due        time.Time // half-open: when the cooldown was over
 	successes  int
 
 	refused, unclassified, stale uint64
@@ -92,7 +92,7 @@ func (m *model) gate(writes bool) (from time.Time, hold time.Duration) {
 			hold = m.ProbeTimeout
 		}
 		if writes {
-			hold = max(hold, m.writesFrom.Sub(m.probeStart))
+			hold = max(hold, m.due.Add(m.curve()).Sub(m.probeStart))
 		}
 		return m.probeStart, hold
 	}
@@ -166,8 +166,8 @@ func (m *model) call(writes bool) *ticket {
 	ghost := m.override == toolcircuit.OverrideClosed
 	if m.state != closed && !ghost { // it is the probe
 		if m.state == open {
-			from, hold := m.gate(true)
-			m.writesFrom = from.Add(hold)
+			from, hold := m.gate(false)
+			m.due = from.Add(hold)
 			m.enter(halfOpen)
 			m.event(toolcircuit.EventHalfOpened, open)
 		}
@@ -227,6 +227,7 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 			m.forget()
 		case toolcircuit.Pause:
 			m.blame(v, err)
+			m.cause = v.Kind
 			m.open(toolcircuit.RulePause, v, m.streak+1, m.streak+1)
 		case toolcircuit.Count:
 			m.blame(v, err)

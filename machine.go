@@ -16,7 +16,7 @@ import (
 //	open, cooldown running    refused                  none
 //	open, cooldown over       becomes the probe -> half-open
 //	half-open, slot taken     refused until the lease  healthy: after ProbeSuccesses -> closed, else slot free
-//	half-open, slot free      becomes the probe        fault -> open; pause -> open; ignored: slot free
+//	  free or lease over      becomes the probe        fault -> open; pause -> open; ignored: slot free
 
 // State is what a circuit does with calls.
 type State string
@@ -49,8 +49,8 @@ type state struct {
 	capped   bool // the latest cooldown had reached MaxCooldown
 	probe    uint64
 
-	*trouble // nil: none since the last healthy call
-	*gate    // nil: calls run
+	trouble *trouble // nil: no failure since the last healthy call or since it closed
+	gate    *gate    // nil: calls run
 }
 
 // trouble is what the dependency did in the streak or, when not closed, for the opening.
@@ -63,11 +63,11 @@ type trouble struct {
 
 // gate is what an open or half-open circuit puts before calls.
 type gate struct {
-	from       time.Time // of the opening or of the latest probe
-	byCurve    bool      // open: the wait is at least what the curve gives
-	held       bool      // half-open: the latest probe has the slot
-	successes  int       // half-open
-	writesFrom time.Time // half-open: tools with SideEffects may probe from here on
+	from      time.Time // of the opening or of the latest probe
+	byCurve   bool      // open: the wait is at least what the curve gives
+	held      bool      // half-open: the latest probe has the slot
+	successes int       // half-open
+	due       time.Time // half-open: when the cooldown was over
 
 	// These follow from the rest, in publish. Calls are refused for hold from the gate's
 	// beginning on, those of tools with SideEffects for holdWrites; 0 is not at all.
@@ -75,27 +75,26 @@ type gate struct {
 	refusal, refusalWrites *OpenError
 }
 
-// input is what a step is told beside the call: the time, what tells this circuit's jitter
-// from that of others, and for a failure what the rate window holds.
+// input is what a step is told beside the call: the time, and for a failure what the rate
+// window holds.
 type input struct {
 	now             time.Time
-	salt            uint64
 	failures, calls int
 }
 
 // admit returns the state in which the call that arrives is the probe. The cooldown must be
 // over and the slot free or its lease over.
-func (s state) admit(in input) (state, bool) {
+func (s state) admit(in input) state {
 	g := *s.gate
 	if s.State == StateOpen {
-		g.writesFrom = g.from.Add(g.holdWrites)
+		g.due = g.from.Add(g.hold)
 		s.enter(StateHalfOpen, in.now)
 	}
 	s.probe++
 	g.held = true
 	g.from = in.now
 	s.gate = &g
-	return s, true
+	return s
 }
 
 // settle returns the state after a call that the state by admitted has ended with v, and
@@ -118,6 +117,7 @@ func (s state) settleClosed(in input, by *state, v Verdict, err error) (state, b
 		return s, true
 	case Pause:
 		s.blame(in, v, err)
+		s.trouble.cause = v.Kind // this answer alone opens the circuit
 		return s.open(in, v, RulePause, s.streak+1, s.streak+1), true
 	case Count:
 		s.blame(in, v, err)
@@ -180,7 +180,7 @@ func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 		news := s.ask(in, v)
 		return s, news
 	}
-	if s.byCurve {
+	if s.gate.byCurve || s.trouble.asked.IsZero() { // nothing was asked, so the wait is not short
 		return s, false
 	}
 	g := *s.gate
@@ -202,7 +202,7 @@ func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 	}
 	g := gate{from: in.now, byCurve: v.RetryAfter <= 0}
 	s.capped = g.byCurve && s.curve() >= s.MaxCooldown
-	s.trouble.failures, s.trouble.calls = failures, calls
+	s.trouble.failures, s.trouble.calls = failures, calls // blame has just made it, so it is not shared
 	s.rule, s.gate = rule, &g
 	s.enter(StateOpen, in.now)
 	s.limitAsked()
@@ -212,7 +212,7 @@ func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 // endCooldown drops what the curve gives from the wait of the open state in which a monitor
 // began its check. What the dependency asked for stands.
 func (s state) endCooldown(by *state) (state, bool) {
-	if s.State != StateOpen || s.seq != by.seq || !s.byCurve {
+	if s.State != StateOpen || s.seq != by.seq || !s.gate.byCurve {
 		return s, false
 	}
 	g := *s.gate
@@ -265,7 +265,7 @@ func (s *state) ask(in input, v Verdict) bool {
 		return false
 	}
 	until := in.now.Add(min(max(v.RetryAfter, time.Millisecond), s.MaxRetryAfter))
-	if !until.After(s.asked) {
+	if !until.After(s.trouble.asked) {
 		return false
 	}
 	t := *s.trouble
@@ -299,7 +299,7 @@ func (s state) withRules(in input, r *rules) state {
 // limitAsked cuts what was asked for before the opening to MaxRetryAfter from there, which a
 // new policy or a clock that stepped back may ask for.
 func (s *state) limitAsked() {
-	if latest := s.since.Add(s.MaxRetryAfter); s.asked.After(latest) {
+	if latest := s.since.Add(s.MaxRetryAfter); s.trouble.asked.After(latest) {
 		t := *s.trouble
 		t.asked = latest
 		s.trouble = &t
@@ -325,8 +325,8 @@ func (s *state) curve() time.Duration {
 // cooldown is how long an open circuit waits from its opening on: what the curve gives and
 // what the dependency asked for, whichever applies and is longer.
 func (s *state) cooldown(salt uint64) time.Duration {
-	asked := s.asked.Sub(s.since)
-	if !s.byCurve {
+	asked := s.trouble.asked.Sub(s.since)
+	if !s.gate.byCurve {
 		return max(asked, 0)
 	}
 	wait := s.curve()
@@ -338,15 +338,16 @@ func (s *state) cooldown(salt uint64) time.Duration {
 	return max(asked, wait)
 }
 
-// refuses reports whether calls are refused that long after the beginning of the gate.
-func (s *state) refuses(elapsed time.Duration) bool {
-	return s.gate != nil && s.hold > 0 && elapsed < s.hold
+// remaining is how much is left of a hold of the gate so long after its beginning. A clock
+// that steps back makes it no longer than it was.
+func (g *gate) remaining(hold, elapsed time.Duration) time.Duration {
+	return max(hold-max(elapsed, 0), 0)
 }
 
 // at is the State as a reader sees it at a time, which alone makes an open circuit
 // half-open.
 func (s *state) at(now time.Time) State {
-	if s.State == StateOpen && !s.refuses(now.Sub(s.from)) {
+	if s.State == StateOpen && s.gate.remaining(s.gate.hold, now.Sub(s.gate.from)) == 0 {
 		return StateHalfOpen
 	}
 	return s.State
@@ -367,7 +368,7 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 		if g.held {
 			g.hold = s.ProbeTimeout
 		}
-		g.holdWrites = max(g.hold, g.writesFrom.Sub(g.from))
+		g.holdWrites = max(g.hold, g.due.Add(s.curve()).Sub(g.from))
 	}
 	s.gate = nil
 	if s.State != StateClosed || s.override == OverrideOpen {
@@ -388,14 +389,14 @@ func (s *state) newRefusal(dependency string, hold time.Duration, c clock.Clock)
 		clock:      c,
 	}
 	if s.State != StateClosed {
-		e.Cause, e.Rule = s.cause, s.rule
-		e.Failures, e.Openings = s.failures, s.openings
-		e.capped = s.byCurve && s.openings > 1 && s.curve() >= s.MaxCooldown
+		e.Cause, e.Rule = s.trouble.cause, s.rule
+		e.Failures, e.Openings = s.trouble.failures, s.openings
+		e.capped = s.gate.byCurve && s.openings > 1 && s.curve() >= s.MaxCooldown
 	}
 	if s.override == OverrideOpen {
 		e.State, e.Reason = StateOpen, ReasonManualOpen
 	} else {
-		e.RetryAt, e.wait = s.from.Add(hold), hold
+		e.RetryAt, e.wait = s.gate.from.Add(hold), hold
 	}
 	return e
 }

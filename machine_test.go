@@ -801,7 +801,7 @@ func TestLongestWaits(t *testing.T) {
 			{all(trip, refused(math.MaxInt64)), open},
 		}},
 		{"half-open, side effects", longest, []step{
-			{all(trip, add(math.MaxInt64), begin("probe"), as(toolcircuit.Tool{SideEffects: true}, refused(time.Minute))), halfOpen},
+			{all(trip, add(math.MaxInt64), begin("probe"), as(toolcircuit.Tool{SideEffects: true}, refused(math.MaxInt64))), halfOpen},
 		}},
 		{"lease", func(p *toolcircuit.Policy) { p.ProbeTimeout = math.MaxInt64 }, []step{
 			{all(probing, add(-time.Second), refused(math.MaxInt64)), halfOpen},
@@ -815,4 +815,14 @@ func TestLongestWaits(t *testing.T) {
 // A permit that is handed back has no outcome that could be stale.
 func TestReleaseIsNotStale(t *testing.T) {
 	play(t, []script{{"released after the opening", nil, []step{{all(begin("a"), trip, release("a"), stale(0)), open}}}})
+}
+
+// SetPolicy acts on the turn of tools with SideEffects, too.
+func TestSetPolicyActsOnWrites(t *testing.T) {
+	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.Cooldown = 1000 * time.Hour }))
+	write := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	all(trip, add(1000*time.Hour), begin("probe"), release("probe"))(r)
+	require.Equal(t, halfOpen, r.State())
+	set(func(p *toolcircuit.Policy) { p.Cooldown = time.Minute })(r)
+	as(write, refused(time.Minute))(r)
 }

@@ -23,21 +23,25 @@ type Policy struct {
 	// Zero: 5. Use math.MaxInt to open by FailureRate alone.
 	FailureThreshold int `json:"failureThreshold"`
 
-	// FailureRate, above 0 and at most 1, also opens the circuit once at least MinCalls
-	// healthy or counted calls are within the sliding Window and failures/calls reaches it.
-	// Zero: no rate rule, and successes are not even counted. MinCalls is for the closed
-	// state only: one failed probe reopens (nodeshift/opossum#276).
+	// FailureRate, above 0 and at most 1, also opens the circuit at a counted failure when
+	// at least MinCalls healthy or counted calls are within the sliding Window and
+	// failures/calls reaches it. Zero: no rate rule, and successes are not even counted.
+	// MinCalls is for the closed state only: one failed probe reopens
+	// (nodeshift/opossum#276).
 	FailureRate float64 `json:"failureRate"`
-	// Window is the length of the sliding window of FailureRate. Zero: 60s; at least 10ms.
+	// Window is the length of the sliding window of FailureRate, which moves in sixteenths.
+	// Zero: 60s; at least 10ms.
 	Window time.Duration `json:"window"`
-	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20.
+	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20; at
+	// most 524288.
 	MinCalls int `json:"minCalls"`
 
 	// SlowCall makes a healthy call that takes longer count as a failure of kind slow; its
 	// value is passed on all the same. Zero: off.
 	SlowCall time.Duration `json:"slowCall"`
 
-	// CallTimeout is the deadline of each call. The operation's context ends with
+	// CallTimeout is the deadline of each call, after which it counts as a timeout whatever
+	// comes back; a late value is passed on. The operation's context ends with
 	// context.DeadlineExceeded and a cause of its own, so that circuits around one another
 	// never take each other's deadline for theirs. On the real clock the context shows the
 	// deadline; with an injected clock it does not, for the network would believe a mock's
@@ -86,8 +90,8 @@ type Policy struct {
 	ProbeTimeout time.Duration `json:"probeTimeout"`
 }
 
-// maxMinCalls keeps MinCalls within what the window's counters can hold.
-const maxMinCalls = 1 << 20
+// maxMinCalls is what one slot of the window holds also after it was full.
+const maxMinCalls = 1 << (countBits - 1)
 
 // withDefaults returns p with every zero field that has another default filled in.
 func (p Policy) withDefaults() Policy {
@@ -100,7 +104,7 @@ func (p Policy) withDefaults() Policy {
 	setDefault(&p.BackoffMemory, p.MaxCooldown)
 	setDefault(&p.MaxRetryAfter, p.MaxCooldown)
 	setDefault(&p.ProbeSuccesses, 1)
-	setDefault(&p.ProbeTimeout, max(time.Minute, 2*min(p.CallTimeout, math.MaxInt64/2)))
+	setDefault(&p.ProbeTimeout, max(time.Minute, p.CallTimeout, 2*min(p.CallTimeout, math.MaxInt64/2)))
 	return p
 }
 
@@ -309,8 +313,10 @@ func (st *settings) newRules(p Policy) *rules {
 	return r
 }
 
-// Policy returns the policy in force, with the defaults filled in.
-func (c *ToolCircuit) Policy() Policy { return c.state.Load().Policy }
+// Policy returns the policy in force, with the defaults filled in. To change one and put it
+// back, set the fields to zero whose defaults follow from what you change: a longer Cooldown
+// must not meet the MaxCooldown that the shorter one had.
+func (c *ToolCircuit) Policy() Policy { return c.made().state.Load().Policy }
 
 // SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
 // The state stays and the change acts at once: a lower FailureThreshold opens at the next
@@ -320,7 +326,7 @@ func (c *ToolCircuit) SetPolicy(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	r := c.newRules(p)
+	r := c.made().newRules(p)
 	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
 	return nil
 }
@@ -344,7 +350,7 @@ func (c *ToolCircuit) SetOverride(o Override) {
 	default:
 		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
 	}
-	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
+	c.made().step(context.Background(), 0, func(s state, _ input) (state, bool) {
 		changed := s.override != o
 		s.override = o
 		return s, changed
@@ -354,5 +360,5 @@ func (c *ToolCircuit) SetOverride(o Override) {
 // Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
 // bring is stale. The streak and the openings are forgotten, an override stays.
 func (c *ToolCircuit) Reset() {
-	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
+	c.made().step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
 }

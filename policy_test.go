@@ -162,7 +162,7 @@ func TestPolicyValidate(t *testing.T) {
 		{toolcircuit.Policy{Window: -time.Second}, "Window: got -1s, want " + natural},
 		{toolcircuit.Policy{Window: 10*time.Millisecond - 1}, "Window: got 9.999999ms, want at least 10ms"},
 		{toolcircuit.Policy{MinCalls: -1}, "MinCalls: got -1, want " + natural},
-		{toolcircuit.Policy{MinCalls: 1<<20 + 1}, "MinCalls: got 1048577, want at most 1048576"},
+		{toolcircuit.Policy{MinCalls: 1<<19 + 1}, "MinCalls: got 524289, want at most 524288"},
 		{toolcircuit.Policy{SlowCall: -1}, "SlowCall: got -1ns, want " + natural},
 		{toolcircuit.Policy{SlowCall: time.Second, CallTimeout: time.Second}, "SlowCall: got 1s, want less than CallTimeout, 1s"},
 		{toolcircuit.Policy{CallTimeout: -1}, "CallTimeout: got -1ns, want " + natural},
@@ -195,7 +195,7 @@ func TestPolicyValidate(t *testing.T) {
 	}
 	for _, good := range []toolcircuit.Policy{ // the limits themselves
 		{},
-		{FailureThreshold: math.MaxInt, FailureRate: 1, Window: 10 * time.Millisecond, MinCalls: 1 << 20},
+		{FailureThreshold: math.MaxInt, FailureRate: 1, Window: 10 * time.Millisecond, MinCalls: 1 << 19},
 		{SlowCall: time.Second - 1, CallTimeout: time.Second, ProbeTimeout: time.Second},
 		{SlowCall: time.Hour},
 		{Cooldown: time.Millisecond, MaxCooldown: time.Millisecond, Multiplier: 1, Jitter: 1, MaxRetryAfter: time.Millisecond, BackoffMemory: 1},

@@ -26,7 +26,7 @@ type OpenError struct {
 	Cause      Kind      // of the failure that opened the circuit or, under ReasonRepeatedCall, of the call repeated
 	Rule       Rule      // what opened the circuit
 	Failures   int       // that it counted
-	Openings   int       // in memory, this one included
+	Openings   int       // in memory; one by rule pause adds none
 	Since      time.Time // when State began
 	RetryAt    time.Time // when a call may be let through, at the latest; zero if no time ends the refusal
 
@@ -100,7 +100,8 @@ type Tool struct {
 	Alternatives []string // tools that the model may use instead
 	NextActions  []Action // empty: use_alternative if there is one, answer_without
 	// SideEffects marks a tool that must not be the one to try whether the dependency is
-	// back while another can: it becomes the probe only after one further cooldown.
+	// back while another can: it becomes the probe only after one further cooldown. On the
+	// only tool of a dependency that has no Monitor it does nothing but double the wait.
 	SideEffects bool
 	// Message writes the text of a blocked or failed result, which is given without one. If
 	// it is nil, panics or returns "", the default text stands.
@@ -158,7 +159,7 @@ type Blocked struct {
 	Dependency   string    `json:"dependency,omitempty"`   // that refused or failed: the inner one, if a call inside the tool was refused
 	Tool         string    `json:"tool,omitempty"`         // that the model called; absent if the circuit has no Tool.Name
 	State        State     `json:"state,omitempty"`        // of the circuit that refused
-	Executed     *bool     `json:"executed,omitempty"`     // false when refused, true when the dependency answered, absent when nobody can know
+	Executed     *bool     `json:"executed,omitempty"`     // false when refused, true when an answer leaves no doubt, absent when nobody can know
 	Outcome      string    `json:"outcome,omitempty"`      // "unknown" where Executed is absent; "duplicate": ok, for the effect had happened before
 	Cause        Kind      `json:"cause,omitempty"`        // the kind of the failure behind this
 	Rule         Rule      `json:"rule,omitempty"`         // that opened the circuit
@@ -197,6 +198,11 @@ func (r Result[T]) verdict() (Verdict, bool) {
 	case StatusFailed:
 		return Verdict{Effect: r.Cause.effect(), Kind: r.Cause}, true
 	}
+	if r.Value != nil { // which may be a Result itself, of a tool that was wrapped twice
+		if inner, ok := any(*r.Value).(judged); ok && !isNil(inner) {
+			return inner.verdict()
+		}
+	}
 	return Verdict{}, false
 }
 
@@ -205,16 +211,25 @@ func (r Result[T]) verdict() (Verdict, bool) {
 // zero Result.
 //
 // If the refusal came from another circuit, the tool had begun when a call inside it was refused.
-// The Result then names that inner dependency, and its Outcome is unknown.
+// The Result then names that inner dependency, and its Outcome is unknown. ResultOf cannot tell a call
+// of the same circuit inside the tool; WrapResult and WrapSoft can.
 func ResultOf[T any](c *ToolCircuit, value T, err error) (Result[T], error) {
 	c.mustHave(context.Background())
-	switch Classify(context.Background(), Outcome{Err: err}).Kind {
-	case KindOK:
+	return resultOf(c, value, err, false)
+}
+
+// resultOf is ResultOf, told whether the tool is known to have begun.
+func resultOf[T any](c *ToolCircuit, value T, err error, began bool) (Result[T], error) {
+	if err == nil {
 		return Result[T]{Status: StatusOK, Value: &value}, nil
+	}
+	kind := KindPanic // of a method of err
+	c.safely(func() { kind = Classify(context.Background(), Outcome{Err: err}).Kind })
+	switch kind {
 	case KindDuplicate:
 		return duplicate(value), nil
 	case KindRejected:
-		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusalIn(err))}, nil
+		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusalIn(err), began)}, nil
 	}
 	return Result[T]{}, err
 }
@@ -224,8 +239,9 @@ func ResultOf[T any](c *ToolCircuit, value T, err error) (Result[T], error) {
 func WrapResult[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Result[Out], error) {
 	c.mustHaveTool("WrapResult", tool == nil)
 	return func(ctx C, in In) (Result[Out], error) {
-		out, err := call(c, tool, ctx, in, nil)
-		return ResultOf(c, out, err)
+		var v Verdict // stays zero if the tool is not called
+		out, err := call(c, tool, ctx, in, &v)
+		return resultOf(c, out, err, v.Kind != "")
 	}
 }
 
@@ -237,7 +253,7 @@ func WrapSoft[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (
 	return func(ctx C, in In) (Result[Out], error) {
 		var v Verdict // stays zero if the tool is not called
 		out, err := call(c, tool, ctx, in, &v)
-		r, err := ResultOf(c, out, err)
+		r, err := resultOf(c, out, err, v.Kind != "")
 		if err == nil {
 			return r, nil
 		}
@@ -267,8 +283,9 @@ func refusalIn(err error) *OpenError {
 	return &OpenError{}
 }
 
-// refused returns what a model is told about the refusal e of a call of c's tool.
-func refused(c *ToolCircuit, e *OpenError) Blocked {
+// refused returns what a model is told about the refusal e of a call of c's tool, or of one inside it
+// if that is known to have begun.
+func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	b := Blocked{
 		Reason:       cmp.Or(e.Reason, ReasonDependencyOpen),
 		Dependency:   cmp.Or(e.Dependency, c.Dependency()),
@@ -281,10 +298,10 @@ func refused(c *ToolCircuit, e *OpenError) Blocked {
 		NextActions:  nextActions(c.tool),
 		Alternatives: slices.Clone(c.tool.Alternatives),
 	}
-	if b.Dependency == c.Dependency() {
-		b.Executed = ptr(false)
-	} else {
+	if began || b.Dependency != c.Dependency() {
 		b.Outcome = outcomeUnknown
+	} else {
+		b.Executed = ptr(false)
 	}
 	switch b.Reason {
 	case ReasonBusy:
@@ -313,11 +330,10 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 		Dependency:   c.Dependency(),
 		Tool:         c.tool.Name,
 		Cause:        v.Kind,
-		RetryAfterMS: ceil(v.RetryAfter, time.Millisecond),
+		RetryAfterMS: ceil(min(v.RetryAfter, c.Policy().MaxRetryAfter), time.Millisecond),
 	}
-	if wait, refusal := c.look(c.state.Load()); refusal != nil { // this failure may have opened the circuit
-		b.RetryAfterMS = max(b.RetryAfterMS, ceil(wait, time.Millisecond))
-	}
+	wait, refusal := c.look(c.state.Load()) // this failure may have opened the circuit
+	b.RetryAfterMS = max(b.RetryAfterMS, ceil(wait, time.Millisecond))
 	if answered(v.Kind) {
 		b.Executed = ptr(true)
 	} else {
@@ -328,9 +344,9 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 	switch {
 	case doubtful(b, c.tool):
 		b.NextActions = []Action{ActionEscalate}
-	case transient && b.RetryAfterMS > 0:
+	case transient && refusal == nil && b.RetryAfterMS > 0:
 		b.NextActions = []Action{ActionPause}
-	case !transient:
+	case !transient || refusal != nil:
 		b.NextActions = nextActions(c.tool)
 		b.Alternatives = slices.Clone(c.tool.Alternatives)
 		if v.Kind == KindUnauthorized {
@@ -448,12 +464,15 @@ func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
 	if b.Outcome == outcomeUnknown {
 		what, doubt = " failed: ", "whether it took effect is not known"
 	}
-	var hope, do string
+	var hope, do, ban string
+	if b.RetryAfterMS > 0 {
+		ban = fmt.Sprintf("do not call it for %d s", seconds(b))
+	}
 	switch {
 	case doubtful(b, t):
 		do = "before you call it again, check whether it did; if you cannot, tell the user"
 	case *b.Retryable && b.RetryAfterMS > 0:
-		do = fmt.Sprintf("this is temporary: wait %d s before you call it again", seconds(b))
+		hope, do = "this is temporary", options(b, "")
 	case *b.Retryable:
 		do = "this may be temporary: go on with other work before you call it once more"
 	case b.Cause == KindUnauthorized:
@@ -463,7 +482,7 @@ func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
 	default:
 		hope, do = "the same call is not likely to work later", options(b, "change the arguments")
 	}
-	return sentences(tool+what+dependency+" "+plain(b.Cause), doubt, hope, do)
+	return sentences(tool+what+dependency+" "+plain(b.Cause), doubt, hope, ban, do)
 }
 
 // causes has what a dependency did, by the kind of its failure.

@@ -169,8 +169,8 @@ func TestResultJSON(t *testing.T) {
 			`"alternatives":["cached_search"],"message":"web_search ran and failed: search-api found the arguments invalid. ` +
 			`The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."}`},
 		{"failed, told when to come back", asked, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
-			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"nextActions":["pause"],` +
-			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary: wait 42 s before you call it again."}`},
+			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
+			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary. Do not call it for 42 s. Use cached_search, or answer without it and say what is missing."}`},
 		{"fallback", blocked.Or(hits{}, "cache"), `{"status":"fallback","value":{},"reason":"dependency_open",` +
 			`"message":"web_search was not executed: search-api did not answer in time (3 failures in a row). ` +
 			`This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC. ` +
@@ -921,5 +921,6 @@ func TestFailureThatOpens(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
 	assert.Equal(t, int64(60_000), r.RetryAfterMS)
-	assert.Contains(t, r.Message, "wait 60 s before you call it again")
+	assert.Equal(t, webSearch.Alternatives, r.Alternatives)
+	assert.Contains(t, r.Message, "Do not call it for 60 s. Use cached_search")
 }

@@ -28,7 +28,7 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 		case refusal.Reason == ReasonManualOpen:
 			return refusal
 		}
-		if deadline, ok := ctx.Deadline(); ok && s.State == StateOpen && c.clock.Until(deadline) < wait {
+		if deadline, ok := ctx.Deadline(); ok && s.State == StateOpen && !deadline.After(s.gate.from.Add(s.gate.hold)) {
 			return refusal
 		}
 		c.sleep(ctx, wait, changed)
@@ -37,15 +37,16 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 }
 
 // Monitor probes the dependency from the caller's goroutine until ctx ends, whose error it
-// returns. Whenever a probe is due it runs check as that probe. With every > 0 it also runs
-// check each every during the cooldown: an answer ends the cooldown, unless the dependency
-// asked for it, and anything else changes nothing. After a check that says nothing it
-// sleeps for one Policy.Cooldown.
+// returns. Whenever a probe is due it runs check as that probe; if that says nothing, it
+// sleeps for one Policy.Cooldown. With every > 0 it also runs check each every during a
+// cooldown that the dependency did not ask for: an answer ends what is left of it, and
+// anything else changes nothing.
 //
 // The outcomes of check are judged like a call's, except that kinds that prove an answer
 // (invalid, unauthorized, not_found, conflict) are healthy. While the circuit is closed or
-// overridden Monitor sleeps. A negative every is an error; a nil ctx or check panics. A
-// panic of check counts, passes through and so ends Monitor.
+// overridden Monitor sleeps. A check that always fails keeps the circuit open, also for
+// tools with SideEffects. A negative every is an error; a nil ctx or check panics. A panic of
+// a probe counts; any panic of check passes through and so ends Monitor.
 func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check func(context.Context) error) error {
 	c.mustHave(ctx)
 	if check == nil {
@@ -69,7 +70,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 			if v.Kind != "" && v.Effect == Ignore {
 				m.sleep(ctx, s.Cooldown, nil)
 			}
-		case s.State == StateHalfOpen || every == 0 || cooling <= every:
+		case s.State == StateHalfOpen || every == 0 || cooling <= every || !s.gate.byCurve:
 			m.sleep(ctx, cooling, changed)
 		case m.sleep(ctx, every, changed):
 			doInFull(ctx, m, op, &v, asMonitor|asPeek)
@@ -108,7 +109,8 @@ func (c *circuit) sleep(ctx context.Context, d time.Duration, changed <-chan str
 
 // Abandon is for a tool that ignores its context. What it returns runs tool in a goroutine
 // of its own, and leaves with ctx.Err() when the context ends; the late result is dropped,
-// the goroutine lives until tool returns. Wrap it inside the circuit, so that a CallTimeout
+// the goroutine lives until tool returns. If the context is over already, tool does not run.
+// Wrap it inside the circuit, so that a CallTimeout
 // reaches it: Wrap(c, Abandon(tool)).
 //
 // A panic of tool while the caller waits happens in the caller, as a [*PanicError], and so
@@ -118,6 +120,12 @@ func Abandon[In, Out any](tool func(context.Context, In) (Out, error)) func(cont
 		panic("toolcircuit: Abandon: tool is nil")
 	}
 	return func(ctx context.Context, in In) (Out, error) {
+		if ctx == nil {
+			panic("toolcircuit: Abandon: ctx is nil")
+		}
+		if err := ctx.Err(); err != nil {
+			return *new(Out), err
+		}
 		type result struct {
 			out      Out
 			err      error
