@@ -286,6 +286,11 @@ func refusalIn(err error) *OpenError {
 // refused returns what a model is told about the refusal e of a call of c's tool, or of one inside it
 // if that is known to have begun.
 func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
+	if e.clock == nil { // made by others
+		own := *e
+		own.clock = c.clock
+		e = &own
+	}
 	b := Blocked{
 		Reason:       cmp.Or(e.Reason, ReasonDependencyOpen),
 		Dependency:   cmp.Or(e.Dependency, c.Dependency()),
@@ -422,18 +427,28 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		why = "every slot for " + dependency + " is taken"
 		until = "until a running call has ended"
 	case ReasonRepeatedCall:
-		why = "this run sent the same call to " + dependency + " before"
-		if b.Cause != "" && b.Cause.effect() != Heal {
-			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
-		}
 		until = "with these arguments until the next run"
 		others = "other arguments and other tools remain usable"
-		instead = "change the arguments"
-		if b.Cause == "" || b.Cause.effect() == Heal {
-			instead = "use the result you have"
+		if left := ceil(e.RetryAfter(), time.Second); left > 0 {
+			until = "with these arguments " + wait(left, e.RetryAt.UTC())
 		}
-	case ReasonBudgetExhausted: // it may be that of all tools
-		why = "this run has used up its calls to " + dependency
+		switch {
+		case b.Cause == "" && e.RetryAt.IsZero():
+			why = "copies of the same call to " + dependency + " are still running"
+			until = "with these arguments until one has ended"
+			instead = "wait for their result"
+		case b.Cause == "" || b.Cause.effect() == Heal:
+			why = "this run sent the same call to " + dependency + " before, with the same result"
+			instead = "use the result you have"
+		default:
+			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
+			instead = "change the arguments"
+		}
+	case ReasonBudgetExhausted: // which is that of all tools
+		why = "this run has no call left to " + dependency
+		if b.Cause == KindDeadline {
+			why = "this run has no time left to call " + dependency
+		}
 		until = "until the next run"
 		others = ""
 	default:
@@ -449,7 +464,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case b.State == StateHalfOpen:
 			ban = "one trial call is under way; " + ban
 		}
-		until = cmp.Or(until, wait(b))
+		until = cmp.Or(until, wait(seconds(b), b.RetryAt))
 	}
 	do := options(b, instead)
 	if doubtful(b, t) {
@@ -488,7 +503,7 @@ func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
 // causes has what a dependency did, by the kind of its failure.
 var causes = map[Kind]string{
 	KindTimeout:      "did not answer in time",
-	KindDeadline:     "did not answer before the run's deadline",
+	KindDeadline:     "did not answer by the deadline",
 	KindUnavailable:  "was unreachable or broken",
 	KindRateLimited:  "limited the rate of calls",
 	KindSlow:         "answered too slowly",
@@ -541,14 +556,14 @@ func options(b Blocked, first string) string {
 	return strings.Join(steps, ", or ")
 }
 
-// wait returns how long b lasts, in seconds and until when, with the day where the time alone could
-// be another day's.
-func wait(b Blocked) string {
+// wait returns how long something lasts, in seconds and until when, with the day where the time alone
+// could be another day's.
+func wait(seconds int64, until time.Time) string {
 	layout := "15:04:05 MST"
-	if seconds(b) >= 24*60*60 {
+	if seconds >= 24*60*60 {
 		layout = "2006-01-02 " + layout
 	}
-	return fmt.Sprintf("for %d s, until %s", seconds(b), b.RetryAt.Format(layout))
+	return fmt.Sprintf("for %d s, until %s", seconds, until.Format(layout))
 }
 
 // seconds returns b's RetryAfterMS in seconds, rounded up.

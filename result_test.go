@@ -242,17 +242,26 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"busy", downSearch, webSearch, reason(toolcircuit.ReasonBusy, ""),
 			"web_search was not executed: every slot for search-api is taken. This is temporary; other tools remain usable." +
 				" Do not call web_search until a running call has ended. Go on with other work first, or use cached_search."},
-		{"repeated", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, ""),
-			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until the next run. Use the result you have, or use cached_search, or answer without it and say what is missing."},
+		{"copies", downSearch, webSearch, func(e *toolcircuit.OpenError) {
+			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall}
+		},
+			"web_search was not executed: copies of the same call to search-api are still running. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments until one has ended. Wait for their result, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a success", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindOK),
-			"web_search was not executed: this run sent the same call to search-api before. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until the next run. Use the result you have, or use cached_search, or answer without it and say what is missing."},
+			"web_search was not executed: this run sent the same call to search-api before, with the same result. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Use the result you have, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
 			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
+				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"repeated for good", downSearch, webSearch, func(e *toolcircuit.OpenError) {
+			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
+		},
+			"web_search was not executed: this run sent the same call before, and search-api found the arguments invalid. Other arguments and other tools remain usable." +
 				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"out of time", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindDeadline),
+			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run." + do},
 		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
-			"web_search was not executed: this run has used up its calls to search-api. Do not call web_search until the next run." + do},
+			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run." + do},
 		{"a tool without a name", downSearch, toolcircuit.Tool{}, none,
 			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
 				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},

@@ -47,7 +47,7 @@ import (
 //	A092  Govorunb/gary#48                            TestHiding
 //	A094  MervinPraison/PraisonAI#3130                TestSeveralServers
 //	A106  NousResearch/hermes-agent#47216             TestListingWhileTheServerIsDown: listing heals
-//	A107  danny-avila/LibreChat#12162                 TestA107OneRebuild
+//	A107  danny-avila/LibreChat#12162                 TestA107OneRebuild, TestSessionLost
 //	R08   cloudwego/eino#258                          TestGuardBlocksAndRecovers: a refusal is a result
 //	R10   google/adk-python#5025                      TestListingWhileTheServerIsDown, TestR10EventNamesTheServer
 //	R11   mckinsey/agents-at-scale-ark#2633           TestRetryAfter
@@ -60,7 +60,7 @@ import (
 //	R44   aws-samples/sample-citadel#94               TestServerKilledAndRestarted
 //	R46   amd/gaia#2160                               TestR46RefusalHasAnEnd
 //	R47   NousResearch/hermes-agent#65436             TestHiding
-//	R49   maximhq/bifrost#4314                        TestListingWhileTheServerIsDown
+//	R49   maximhq/bifrost#4314                        TestListingWhileTheServerIsDown, TestHalfAList
 //	R50   maximhq/bifrost#6885                        TestTTL
 //	R52   modelcontextprotocol/python-sdk#1577        TestHangingServer
 //
@@ -281,7 +281,7 @@ func TestA107OneRebuild(t *testing.T) {
 				return nil, errors.New("still down")
 			},
 		}), "")
-		l.cut(mcp.ErrSessionMissing)
+		l.cut(mcp.ErrConnectionClosed)
 		for range 3 {
 			lost(t, session, "a")
 		}

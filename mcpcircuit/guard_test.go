@@ -325,14 +325,66 @@ func TestRefusalOfTheServersCircuitIsNotAFailure(t *testing.T) {
 }
 
 // A handler may return no result at all, which arrives as an interface that holds a nil pointer.
-// (In the newest version of the protocol the SDK itself panics on it.)
+// In the newest version of the protocol the SDK itself would panic on it.
 func TestNilResult(t *testing.T) {
+	newNil := func() *mcp.Server {
+		s, _ := newServer("web")
+		s.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, nil })
+		return s
+	}
+	for _, version := range []string{"", legacy} {
+		r := newRig(t, everything, nil)
+		_, err := call(r.connectGuarded("server", newNil(), version), "search")
+		require.ErrorContains(t, err, "the tool returned no result")
+		require.Equal(t, []toolcircuit.Kind{"unknown"}, r.kinds("search"))
+	}
 	r := newRig(t, everything, nil)
-	s, _ := newServer("web")
-	s.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}},
-		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, nil })
-	session := connect(t, r.guardServer(s), r.client(mcpcircuit.Options{}), legacy)
-	healthy(t, session, "search")
+	healthy(t, r.connectGuarded("client", newNil(), legacy), "search")
+}
+
+// What is not there is left to the SDK.
+func TestNilRequests(t *testing.T) {
+	r := newRig(t, everything, nil)
+	for name, req := range map[string]mcp.Request{
+		"nothing":            nil,
+		"no request":         (*mcp.CallToolRequest)(nil),
+		"no parameters":      &mcp.CallToolRequest{},
+		"nil parameters":     &mcp.ClientRequest[mcp.Params]{Session: new(mcp.ClientSession), Params: (*mcp.CallToolParams)(nil)},
+		"no session":         &mcp.ClientRequest[mcp.Params]{Params: &mcp.CallToolParams{Name: "search"}},
+		"none to be sent on": (*mcp.ClientRequest[mcp.Params])(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, method := range []string{"tools/call", "tools/list"} {
+				reached := false
+				handler := mcpcircuit.Guard(r.set, mcpcircuit.Options{})(func(_ context.Context, _ string, got mcp.Request) (mcp.Result, error) {
+					reached = true
+					require.Equal(t, req, got)
+					return nil, mcp.ErrConnectionClosed
+				})
+				handler(context.Background(), method, req)
+				require.True(t, reached)
+			}
+		})
+	}
+}
+
+// A server that offers a tool with the name of another server's circuit does not get at that.
+func TestToolNamedLikeAServer(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		r := newRig(t, strings.Replace(hiding, `"1m"`, `"1m", "countUnknown": true`, 1), nil)
+		s, tools := newServer("evil", "mcp:good", "other")
+		session := r.connectGuarded(end, s, "")
+		tools["mcp:good"].fail(errBackend)
+		for range 5 {
+			res, err := call(session, "mcp:good")
+			require.NoError(t, err)
+			require.Equal(t, "backend is down", text(res))
+		}
+		require.Equal(t, closed, r.state("mcp:good"))
+		require.NoError(t, r.set.SetOverride("mcp:good", toolcircuit.OverrideOpen))
+		require.Equal(t, []string{"mcp:good", "other"}, listed(t, session))
+	}
 }
 
 // The SDK does not recover the panic of a tool. If somebody else does, the slot is free again.

@@ -2,16 +2,25 @@ package mcpcircuit
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// list lists the tools of a server. While the server's circuit is open, and when listing
-// fails, it returns the page as it was last, or an empty one: an agent needs its other tools.
+// maxPages is the number of pages that are kept for a session, of all its scopes.
+const maxPages = 1000
+
+// pageKey says which page of a session's list one is, and who was shown it.
+type pageKey struct{ scope, cursor string }
+
+// list lists the tools of a server. Where that is down the page as it was last stands in, or an
+// empty one: an agent needs its other tools.
 func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if x.circuit == nil {
 		res, _, err := x.forward(ctx)
@@ -20,15 +29,19 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 		}
 		return res, err
 	}
-	cursor := ""
+	key := pageKey{scope: toolset.Scope(ctx)}
 	if p, _ := x.req.GetParams().(*mcp.ListToolsParams); p != nil {
-		cursor = p.Cursor
+		key.cursor = p.Cursor
 	}
-	page, ok := x.fetch(ctx)
+	res, down, err := x.fetch(ctx)
+	page, ok := pageIn(res, err)
 	if ok {
-		x.server.remember(cursor, page)
-	} else {
-		page = x.server.last(cursor)
+		x.remember(key, page)
+	} else if down {
+		page, ok = x.last(key, err)
+	}
+	if !ok {
+		return res, err
 	}
 	return x.visible(ctx, page, x.name), nil
 }
@@ -39,42 +52,51 @@ func pageIn(res mcp.Result, err error) (*mcp.ListToolsResult, bool) {
 	return page, ok && page != nil && err == nil
 }
 
-// fetch gets the page from the server, through its circuit.
-func (x *exchange) fetch(ctx context.Context) (*mcp.ListToolsResult, bool) {
+// fetch gets the page from the server, through its circuit. It reports whether it failed for a
+// reason that is the server's.
+func (x *exchange) fetch(ctx context.Context) (res mcp.Result, down bool, err error) {
+	x.timeout = callTimeout(x.circuit)
 	entry, err := x.enter(ctx)
 	if err != nil {
-		return nil, false
+		return nil, errors.Is(err, toolcircuit.ErrCircuitOpen), err
 	}
 	defer entry.Release()
-	inner, cancel := withTimeout(ctx, x.circuit)
+	inner, cancel := withTimeout(ctx, x.timeout)
 	defer cancel()
 	before := x.server.answers.Load()
 	res, lost, err := x.forward(inner)
-	x.settle(ctx, &entry, before, lost)
-	return pageIn(res, err)
+	v := x.settle(ctx, &entry, before, lost)
+	counts := v.Effect == toolcircuit.Count || v.Effect == toolcircuit.Pause ||
+		v.Kind == toolcircuit.KindUnknown && x.circuit.Policy().CountUnknown
+	return res, counts && ctx.Err() == nil, err
 }
 
-// remember keeps a page. The first page of a listing takes the place of the listing before.
-func (s *server) remember(cursor string, page *mcp.ListToolsResult) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cursor == "" || s.pages == nil {
-		s.pages = make(map[string]*mcp.ListToolsResult)
+// remember keeps a page, as text, for whoever gets it may write into it.
+func (x *exchange) remember(key pageKey, page *mcp.ListToolsResult) {
+	for _, t := range page.Tools {
+		if t != nil {
+			x.servers.saw(x.name(t.Name), x.server)
+		}
 	}
-	s.pages[cursor] = page
+	if text, err := json.Marshal(page); err == nil {
+		x.sessions.remember(x.session, key, text)
+	}
 }
 
-// last returns the page as it was last. It says that nobody should keep it.
-func (s *server) last(cursor string) *mcp.ListToolsResult {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.pages[cursor]
-	if known == nil {
-		return &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+// last returns the page to stand in where listing failed with err. Without a copy that is the
+// empty list, unless it would end a list that has begun, or the server is merely busy. It says
+// what it is, and that nobody should keep it.
+func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
+	page := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+	var refusal *toolcircuit.OpenError
+	busy := errors.As(err, &refusal) && refusal.Reason == toolcircuit.ReasonBusy
+	text := x.sessions.last(x.session, key)
+	if text == nil && (key.cursor != "" || busy) || text != nil && json.Unmarshal(text, page) != nil {
+		return nil, false
 	}
-	page := *known
 	page.TTLMs = 0
-	return &page
+	page.Meta = mcp.Meta{MetaKey: map[string]any{"status": string(toolcircuit.StatusFallback)}}
+	return page, true
 }
 
 // visible returns a copy of a page without the tools that are hidden now. If any is, the copy

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -13,18 +14,27 @@ import (
 )
 
 // MetaKey is the key in _meta of a blocked result's machine-readable copy, an object with the
-// keys of a [toolcircuit.Result].
+// keys of a [toolcircuit.Result], and of what marks a list that stands in for another.
 const MetaKey = "toolcircuit/result"
 
-// blocked returns what the model reads instead of the result of a call of tool. server is the
-// circuit that refused if it was not the tool's.
-func (g *guard) blocked(ctx context.Context, tool string, server *toolcircuit.ToolCircuit, refusal error) (mcp.Result, error) {
-	r, err := toolset.ResultOf[any](ctx, g.set, tool, nil, refusal)
-	if err == nil && server != nil {
-		// The tool knows what to do instead; that nothing was executed, its server.
-		view := server.For(toolcircuit.Tool{Name: tool, Alternatives: r.Alternatives, NextActions: r.NextActions})
-		r, err = toolcircuit.ResultOf[any](view, nil, refusal)
+// refused is the result of a call of tool that the circuit of the server refused: the tool knows
+// what to do instead; that nothing was executed, the server.
+func (x *exchange) refused(ctx context.Context, tool string, refusal error) (toolcircuit.Result[any], error) {
+	r, err := toolset.ResultOf[any](ctx, x.set, tool, nil, refusal)
+	if err != nil {
+		return r, err
 	}
+	view := toolcircuit.Tool{Name: tool, Alternatives: x.elsewhere(ctx, r.Alternatives), NextActions: r.NextActions}
+	if len(r.Alternatives) > 0 && len(view.Alternatives) == 0 {
+		view.NextActions = slices.DeleteFunc(view.NextActions, func(a toolcircuit.Action) bool { return a == toolcircuit.ActionUseAlternative })
+	}
+	told, err := toolcircuit.ResultOf[any](x.circuit.For(view), nil, refusal)
+	told.BlockedCalls, told.EndTurn = r.BlockedCalls, r.EndTurn
+	return told, err
+}
+
+// blocked returns what the model reads instead of the result of a call.
+func blocked(r toolcircuit.Result[any], err error) (mcp.Result, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package mcpcircuit_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/mcpcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 const (
@@ -76,6 +78,21 @@ func counted(s *mcp.Server) *atomic.Int64 {
 	return &pings
 }
 
+// hangs lets what a server is asked hang while it is true.
+func hangs(s *mcp.Server) *atomic.Bool {
+	var hang atomic.Bool
+	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if hang.Load() && !strings.HasPrefix(method, "notifications/") {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return next(ctx, method, req)
+		}
+	})
+	return &hang
+}
+
 // What a connection without HTTP says when it is gone.
 func TestConnectionLost(t *testing.T) {
 	r := newRig(t, everything, nil)
@@ -131,26 +148,76 @@ func TestHangingToolBesideHealthySiblings(t *testing.T) {
 	})
 }
 
-// If nobody is answered, it may as well be the server that hangs.
+// Nor does it lock its siblings out where an agent makes one call after the other.
+func TestHangingToolAlone(t *testing.T) {
+	for _, version := range []string{"", legacy} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, hanging, nil)
+			s, tools := newServer("web", "search", "fetch")
+			session := connect(t, s, r.client(mcpcircuit.Options{}), version)
+			tools["search"].set(func(ctx context.Context) (*mcp.CallToolResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			start := time.Now()
+			for range 2 {
+				lost(t, session, "search")
+			}
+			require.Equal(t, 10*time.Second, time.Since(start), "a ping that is answered takes no time")
+			require.Equal(t, "search", blocked(t, session, "search").Dependency)
+			require.Zero(t, r.snapshot("mcp:web").Streak)
+			healthy(t, session, "fetch")
+		})
+	}
+}
+
+// If not even a ping is answered it is the server that hangs. The ping is waited for no longer
+// than the answer was.
 func TestHangingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, hanging, nil)
 		s, tools := newServer("web", "search", "fetch")
-		session := connect(t, s, r.client(mcpcircuit.Options{}), "")
-		tools["search"].set(func(ctx context.Context) (*mcp.CallToolResult, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
+		hang := hangs(s)
+		session := connect(t, s, r.client(mcpcircuit.Options{}), legacy)
+		hang.Store(true)
+		start := time.Now()
 		for range 2 {
 			lost(t, session, "search")
 		}
+		require.Equal(t, 20*time.Second, time.Since(start))
 		require.Equal(t, []toolcircuit.Kind{"timeout", "timeout"}, r.kinds("search"))
 		require.Equal(t, []toolcircuit.Kind{"timeout", "timeout"}, r.kinds("mcp:web"))
 		require.Equal(t, "mcp:web", blocked(t, session, "fetch").Dependency)
+		hang.Store(false)
 		r.add(time.Minute)
 		healthy(t, session, "fetch")
-		require.EqualValues(t, 2, tools["search"].calls.Load())
+		require.Zero(t, tools["search"].calls.Load())
 	})
+}
+
+// A probe holds a call up no longer than the call itself may take, whether it is the ping that
+// hangs or the new session.
+func TestProbeIsBoundedByTheCall(t *testing.T) {
+	for _, server := range []string{"{}", `{"callTimeout": "30s"}`, `{"probeTimeout": "10s"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			config := strings.Replace(hanging, `"search"`, `"mcp:web": {"policy": `+server+`}, "search"`, 1)
+			r, l := newRig(t, config, nil), new(line)
+			s, _ := newServer("web", "search")
+			hang := hangs(s)
+			session := connect(t, s, l.client(r, mcpcircuit.Options{}), legacy)
+			l.cut(mcp.ErrConnectionClosed)
+			for range 2 {
+				lost(t, session, "search")
+			}
+			l.mend()
+			hang.Store(true)
+			r.add(time.Minute)
+			start := time.Now()
+			require.Equal(t, "mcp:web", blocked(t, session, "search").Dependency)
+			require.Equal(t, 5*time.Second, time.Since(start))
+			require.Equal(t, open, r.state("mcp:web"))
+		})
+	}
 }
 
 // On a server the handler's context ends with the CallTimeout.
@@ -258,7 +325,7 @@ func TestReconnectFails(t *testing.T) {
 				r, l := newRig(t, everything, nil), new(line)
 				s, _ := newServer("web", "search")
 				session := connect(t, s, l.client(r, mcpcircuit.Options{Reconnect: tt.reconnect}), "")
-				l.sever(t, session, mcp.ErrSessionMissing)
+				l.sever(t, session, mcp.ErrConnectionClosed)
 				r.add(time.Minute)
 				start := time.Now()
 				require.Equal(t, tt.want, blocked(t, session, "search").Dependency)
@@ -269,7 +336,46 @@ func TestReconnectFails(t *testing.T) {
 	}
 }
 
-// A panic of Reconnect, or a caller that leaves, gives the probe's slot back.
+// A panic of Reconnect, and a goroutine that it ends, is a failed probe.
+func TestReconnectThatDoesNotReturn(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panic":  func() { panic("x") },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, l := newRig(t, everything, nil), new(line)
+			s, _ := newServer("web", "search")
+			reconnects := 0
+			session := connect(t, s, l.client(r, mcpcircuit.Options{
+				Reconnect: func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
+					reconnects++
+					end()
+					return nil, nil
+				},
+			}), "")
+			l.sever(t, session, mcp.ErrConnectionClosed)
+			r.add(time.Minute)
+			returned, ended := false, make(chan any)
+			go func() {
+				defer func() { ended <- recover() }()
+				call(session, "search")
+				returned = true
+			}()
+			if name == "panic" {
+				require.Equal(t, "x", <-ended)
+			} else {
+				require.Nil(t, <-ended)
+			}
+			require.False(t, returned)
+			require.Equal(t, open, r.state("mcp:web"))
+			require.Equal(t, toolcircuit.KindPanic, r.snapshot("mcp:web").Cause)
+			require.Equal(t, "mcp:web", blocked(t, session, "search").Dependency)
+			require.Equal(t, 1, reconnects)
+		})
+	}
+}
+
+// A caller that leaves gives the probe's slot back.
 func TestProbeGivesTheSlotBack(t *testing.T) {
 	r, l := newRig(t, everything, nil), new(line)
 	s, _ := newServer("web", "search")
@@ -277,12 +383,9 @@ func TestProbeGivesTheSlotBack(t *testing.T) {
 	session := connect(t, s, l.client(r, mcpcircuit.Options{
 		Reconnect: func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) { return nil, reconnect() },
 	}), "")
-	l.sever(t, session, mcp.ErrSessionMissing)
+	l.sever(t, session, mcp.ErrConnectionClosed)
 	l.mend()
 	r.add(time.Minute)
-
-	reconnect = func() error { panic("x") }
-	require.PanicsWithValue(t, "x", func() { call(session, "search") })
 
 	ctx, cancel := context.WithCancel(context.Background())
 	reconnect = func() error { cancel(); return ctx.Err() }
@@ -379,4 +482,101 @@ func TestServerWithoutCircuit(t *testing.T) {
 			require.Equal(t, closed, r.state("search"))
 		})
 	}
+}
+
+// The server's MaxInFlight is a bound on the calls of all its tools. It leaves the probe room.
+func TestServerBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t, strings.Replace(everything, `{`, `{"dependencies": {"mcp:web": {"maxInFlight": 1}}, `, 1), nil), new(line)
+		s, tools := newServer("web", "search", "fetch")
+		session := connect(t, s, l.client(r, mcpcircuit.Options{}), legacy)
+		again := make(chan struct{})
+		tools["search"].set(func(context.Context) (*mcp.CallToolResult, error) {
+			<-again
+			return nil, nil
+		})
+		hold := func(whileHeld func()) {
+			var wg sync.WaitGroup
+			wg.Go(func() { healthy(t, session, "search") })
+			synctest.Wait()
+			whileHeld()
+			again <- struct{}{}
+			wg.Wait()
+		}
+		hold(func() {
+			got := blocked(t, session, "fetch")
+			require.Equal(t, toolcircuit.ReasonBusy, got.Reason)
+			require.Equal(t, "mcp:web", got.Dependency)
+			_, err := session.ListTools(context.Background(), nil)
+			require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen, "a server that is busy has tools")
+		})
+		require.Equal(t, []string{"fetch", "search"}, listed(t, session))
+		hold(func() { require.Equal(t, []string{"fetch", "search"}, listed(t, session)) })
+		healthy(t, session, "fetch")
+
+		l.cut(mcp.ErrConnectionClosed)
+		for range 3 {
+			lost(t, session, "fetch")
+		}
+		l.mend()
+		r.add(time.Minute)
+		healthy(t, session, "fetch")
+	})
+}
+
+// A run's session counts a call once, whatever the server's circuit is asked.
+func TestRunCountsACallOnce(t *testing.T) {
+	r := newRig(t, everything, nil)
+	s, _ := newServer("web", "search")
+	session := connect(t, s, r.client(mcpcircuit.Options{}), "")
+	run, err := r.set.Session("run", toolset.Limits{Calls: 2})
+	require.NoError(t, err)
+	ctx := toolset.WithSession(context.Background(), run)
+	for i := range 3 {
+		_, err := session.ListTools(ctx, nil)
+		require.NoError(t, err)
+		res, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "search", Arguments: map[string]any{"query": strings.Repeat("x", i)}})
+		require.NoError(t, err)
+		require.Equal(t, i == 2, res.IsError, text(res))
+	}
+}
+
+// A tool that the same dead server offers is no alternative, nor is one of another dead server.
+func TestAlternativesElsewhere(t *testing.T) {
+	config := `{"default": {"failureThreshold": 3, "cooldown": "1m", "jitter": 0}, "monitored": ["*"], "tools": {
+		"search": {"alternatives": ["called", "listed", "far", "farther", "unseen"]},
+		"only": {"alternatives": ["called"]}}}`
+	r, l := newRig(t, config, nil), new(line)
+	client := l.client(r, mcpcircuit.Options{})
+	s, _ := newServer("web", "search", "called", "listed", "only")
+	near := connect(t, s, client, "")
+	s, _ = newServer("far", "far")
+	far := connect(t, s, client, "")
+	s, _ = newServer("farther", "farther")
+	farther := connect(t, s, client, "")
+	healthy(t, far, "far")
+	healthy(t, farther, "farther")
+
+	l.cut(mcp.ErrConnectionClosed)
+	for range 3 {
+		lost(t, near, "called")
+		lost(t, far, "far")
+	}
+	require.Equal(t, []string{"listed", "farther", "unseen"}, blocked(t, near, "search").Alternatives, "nobody saw where listed is")
+	l.mend()
+	r.add(time.Minute)
+	listed(t, near)
+	l.cut(mcp.ErrConnectionClosed)
+	for range 3 {
+		lost(t, near, "called")
+	}
+	got := blocked(t, near, "search")
+	require.Equal(t, []string{"farther", "unseen"}, got.Alternatives[len(got.Alternatives)-2:])
+	require.NotContains(t, got.Message, "listed")
+	require.NotContains(t, got.Alternatives, "listed")
+	require.Contains(t, got.NextActions, toolcircuit.ActionUseAlternative)
+
+	got = blocked(t, near, "only")
+	require.Empty(t, got.Alternatives)
+	require.Equal(t, []toolcircuit.Action{toolcircuit.ActionAnswerWithout}, got.NextActions)
 }

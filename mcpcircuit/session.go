@@ -8,22 +8,49 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessions knows which session took a dead one's place. A dead session is forgotten when the
-// host has let it go. The zero value is empty.
+// sessions knows which session took a dead one's place, and what each has listed. A session is
+// forgotten when the host has let it go. The zero value is empty.
 type sessions struct {
 	mu    sync.RWMutex
-	heirs map[weak.Pointer[mcp.ClientSession]]*mcp.ClientSession // none is dead
+	known map[weak.Pointer[mcp.ClientSession]]*session
+}
+
+// session is what is known of a session that the host uses.
+type session struct {
+	heir  *mcp.ClientSession // in its place, nil: it is not dead
+	pages map[pageKey][]byte // as JSON, no more than maxPages
+}
+
+// of returns what is known of s, which may grow. The caller holds x.mu.
+func (x *sessions) of(s *mcp.ClientSession) *session {
+	key := weak.Make(s)
+	if known := x.known[key]; known != nil {
+		return known
+	}
+	if x.known == nil {
+		x.known = make(map[weak.Pointer[mcp.ClientSession]]*session)
+	}
+	known := &session{pages: make(map[pageKey][]byte)}
+	x.known[key] = known
+	runtime.AddCleanup(s, x.forget, key)
+	return known
+}
+
+func (x *sessions) forget(key weak.Pointer[mcp.ClientSession]) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.known, key)
 }
 
 // live returns the session to use where the host uses s.
 func (x *sessions) live(s *mcp.ClientSession) *mcp.ClientSession {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if len(x.heirs) == 0 {
+	if len(x.known) == 0 {
 		return s
 	}
-	if heir, ok := x.heirs[weak.Make(s)]; ok {
-		return heir
+	if known := x.known[weak.Make(s)]; known != nil && known.heir != nil {
+		return known.heir
 	}
 	return s
 }
@@ -32,22 +59,25 @@ func (x *sessions) live(s *mcp.ClientSession) *mcp.ClientSession {
 func (x *sessions) replace(dead, heir *mcp.ClientSession) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.heirs == nil {
-		x.heirs = make(map[weak.Pointer[mcp.ClientSession]]*mcp.ClientSession)
-	}
-	delete(x.heirs, weak.Make(heir)) // it may come back
-	for old, its := range x.heirs {
-		if its == dead {
-			x.heirs[old] = heir
+	x.of(heir).heir = nil // it may come back
+	for _, known := range x.known {
+		if known.heir == dead {
+			known.heir = heir
 		}
 	}
-	key := weak.Make(dead)
-	x.heirs[key] = heir
-	runtime.AddCleanup(dead, x.forget, key)
+	x.of(dead).heir = heir
 }
 
-func (x *sessions) forget(key weak.Pointer[mcp.ClientSession]) {
+// remember keeps a page that s has listed.
+func (x *sessions) remember(s *mcp.ClientSession, key pageKey, page []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.heirs, key)
+	put(x.of(s).pages, key, page, maxPages)
+}
+
+// last returns the page as s has listed it last, nil if it has not.
+func (x *sessions) last(s *mcp.ClientSession, key pageKey) []byte {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.of(s).pages[key]
 }

@@ -43,3 +43,28 @@ func Example() {
 	// blocked dependency_open [cached_search]
 	// [{cached_search}]
 }
+
+func ExampleSession() {
+	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+	if err != nil {
+		panic(err)
+	}
+	find := toolset.WrapResult(set, "find", func(ctx context.Context, name string) (string, error) {
+		return "", &toolcircuit.HTTPError{StatusCode: 404}
+	})
+
+	ctx := context.Background()
+	session, err := set.Session("run-1", toolset.Limits{Calls: 50})
+	if err != nil {
+		panic(err)
+	}
+	defer session.Close()
+	ctx = toolset.WithSession(ctx, session)
+	_, err = find(ctx, "nobody")
+	fmt.Println(err)
+	blocked, _ := find(ctx, "nobody")
+	fmt.Println(blocked.Reason, blocked.Cause)
+	// Output:
+	// HTTP status 404 Not Found
+	// repeated_call not_found
+}

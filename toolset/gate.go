@@ -28,15 +28,7 @@ var Unknown any = unknown{}
 
 type unknown struct{}
 
-// run is what a context may carry about the run of an agent. It has the first word on each
-// call and hears what came of it.
-type run interface {
-	begin(ctx context.Context, tool string, args any) (end func(outcome), err error)
-}
-
-type runKey struct{}
-
-// outcome is what came of a call that a run let through.
+// outcome is what came of a call that a session let through.
 type outcome struct {
 	executed bool // else nothing ran; err says why, nil if a permit was handed back
 	verdict  toolcircuit.Verdict
@@ -47,21 +39,21 @@ type outcome struct {
 // passage is one call on its way through the gate.
 type passage struct {
 	set      *Set
+	call     *call                    // nil: no session
 	member   *member                  // nil: not guarded
 	circuit  *toolcircuit.ToolCircuit // as the tool sees it
-	end      func(outcome)            // nil: no run
 	executed bool
 }
 
-// enter takes a call as far as its circuit: past the rules of its run, then past the slots of
+// enter takes a call as far as its circuit: past the rules of its session, then past the slots of
 // its dependency. Each passage that it returns without an error must leave.
 func (s *Set) enter(ctx context.Context, tool string, args any) (p passage, err error) {
 	if s == nil || ctx == nil {
 		panic("toolset: the Set or ctx is nil")
 	}
 	p.set = s
-	if r, ok := ctx.Value(runKey{}).(run); ok {
-		if p.end, err = r.begin(ctx, tool, args); err != nil {
+	if r := s.session(ctx); r != nil {
+		if p.call, err = r.begin(ctx, tool, args); err != nil {
 			return passage{}, err
 		}
 	}
@@ -86,36 +78,47 @@ func (s *Set) enter(ctx context.Context, tool string, args any) (p passage, err 
 	}
 }
 
-// leave gives back the slot and tells the run what came of the call.
+// leave gives back the slot and tells the session what came of the call.
 func (p *passage) leave(ctx context.Context, value any, err error) {
 	if p.member != nil {
 		p.member.leave()
 	}
-	if p.end != nil {
-		o := outcome{executed: p.executed, value: value, err: err}
-		if o.executed {
-			o.verdict = p.set.judge(ctx, value, err)
-		}
-		p.end(o)
+	if p.call == nil || p.call.free {
+		return
+	}
+	o := outcome{executed: p.executed, value: value, err: err}
+	if o.executed {
+		o.verdict = noReturn // what stands if a Classifier ends the goroutine
+	}
+	defer func() { p.call.end(ctx, o) }()
+	if o.executed {
+		o.verdict = p.set.judge(ctx, value, err)
 	}
 }
 
 // busy returns the refusal of a call for which there is no slot.
 func (s *Set) busy(ctx context.Context, tool string, c *toolcircuit.ToolCircuit) error {
 	e := &toolcircuit.OpenError{Dependency: c.Dependency(), State: c.State(), Reason: toolcircuit.ReasonBusy}
-	if s.onCall != nil {
-		s.safely(func() {
-			s.onCall(ctx, toolcircuit.Call{
-				Dependency: e.Dependency,
-				Tool:       tool,
-				RunID:      toolcircuit.RunID(ctx),
-				State:      e.State,
-				Verdict:    toolcircuit.Verdict{Kind: toolcircuit.KindRejected},
-				Err:        e,
-			})
-		})
-	}
+	s.report(ctx, tool, e)
 	return e
+}
+
+// report tells OnCall of a refusal that no circuit made.
+func (s *Set) report(ctx context.Context, tool string, e *toolcircuit.OpenError) {
+	if s.onCall == nil {
+		return
+	}
+	s.safely(func() {
+		s.onCall(ctx, toolcircuit.Call{
+			Dependency: e.Dependency,
+			Tool:       tool,
+			RunID:      toolcircuit.RunID(ctx),
+			State:      e.State,
+			Verdict:    toolcircuit.Verdict{Kind: toolcircuit.KindRejected},
+			RetryAt:    e.RetryAt,
+			Err:        e,
+		})
+	})
 }
 
 // safely runs a hook whose panic must not cost the caller its result.
@@ -130,8 +133,8 @@ func (s *Set) safely(hook func()) {
 
 // Permit is the right to make one call, from Allow. It is used as [toolcircuit.Permit] is,
 // and must not be copied: it ends with Settle or Release, the first of which wins, from any
-// goroutine. That of a tool which is not guarded does nothing. A slot of MaxInFlight is lost
-// with a Permit that is dropped with neither.
+// goroutine. That of a tool which is not guarded tells the session, if there is one, and does
+// nothing else. A slot of MaxInFlight is lost with a Permit that is dropped with neither.
 type Permit struct {
 	over atomic.Bool
 	p    passage
@@ -183,6 +186,10 @@ func (p *Permit) Release() {
 	p.of.Release()
 }
 
+// Context returns ctx as the operation of the call should have it, so that [IdempotencyKey]
+// knows which call it is in.
+func (p *Permit) Context(ctx context.Context) context.Context { return p.p.call.in(ctx) }
+
 // Probe reports whether this call decides if the circuit closes, so that a caller can renew
 // its connection first.
 func (p *Permit) Probe() bool { return p.of.Probe() }
@@ -191,7 +198,7 @@ func (p *Permit) Probe() bool { return p.of.Probe() }
 var errNoReturn = errors.New("toolset: the call did not return")
 
 // Do is [toolcircuit.Do] for a tool of a Set, with args as in [Set.Allow]. If the tool is not
-// guarded, op just runs.
+// guarded, op just runs, unless the [Session] of ctx refuses.
 func Do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (value T, err error) {
 	if op == nil {
 		panic("toolset: Do: op is nil")
@@ -203,14 +210,14 @@ func Do[T any](ctx context.Context, s *Set, tool string, args any, op func(conte
 	err = errNoReturn
 	defer func() {
 		var seen any
-		if p.end != nil {
+		if p.call != nil {
 			seen = value
 		}
 		p.leave(ctx, seen, err)
 	}()
 	run := func(ctx context.Context) (T, error) {
 		p.executed = true
-		return op(ctx)
+		return op(p.call.in(ctx))
 	}
 	if p.circuit == nil {
 		return run(ctx)

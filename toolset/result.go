@@ -8,23 +8,30 @@ import (
 )
 
 // ResultOf is [toolcircuit.ResultOf] for what a call of a tool of a Set returned. It offers
-// only those alternatives that are neither excluded nor blocked now.
-func ResultOf[T any](ctx context.Context, s *Set, tool string, value T, err error) (toolcircuit.Result[T], error) {
+// only those alternatives that are neither excluded nor blocked now. Under a [Session] a
+// blocked result has BlockedCalls and EndTurn, and one of a call that ran may have Advice.
+func ResultOf[T any](ctx context.Context, s *Set, tool string, value T, err error) (r toolcircuit.Result[T], _ error) {
 	if err == nil {
-		return toolcircuit.ResultOf(s.hookless, value, nil)
+		r, err = toolcircuit.ResultOf(s.hookless, value, nil)
+	} else {
+		r, err = toolcircuit.ResultOf(s.face(ctx, tool), value, err)
 	}
-	return toolcircuit.ResultOf(s.face(ctx, tool), value, err)
+	note(ctx, s, tool, &r)
+	return r, err
 }
 
 // SoftResultOf is ResultOf for a runtime in which the error of a tool ends the run: failures
 // become failed results, as in [toolcircuit.WrapSoft].
 func SoftResultOf[T any](ctx context.Context, s *Set, tool string, value T, err error) (toolcircuit.Result[T], error) {
-	if err == nil || ctx.Err() != nil { // after the end only a refusal is a result
-		return ResultOf(ctx, s, tool, value, err)
+	r, failure := ResultOf(ctx, s, tool, value, err)
+	if failure == nil || ctx.Err() != nil { // after the end only a refusal is a result
+		return r, failure
 	}
-	return toolcircuit.WrapSoft(s.face(ctx, tool), func(context.Context, struct{}) (T, error) {
+	r, err = toolcircuit.WrapSoft(s.face(ctx, tool), func(context.Context, struct{}) (T, error) {
 		return value, err
 	})(ctx, struct{}{})
+	note(ctx, s, tool, &r)
+	return r, err
 }
 
 // WrapResult is [Wrap] for a tool whose caller is a model: what it returns goes through
@@ -83,10 +90,13 @@ func (s *Set) offers(ctx context.Context, p *plan, tool string) bool {
 
 type verdictKey struct{}
 
+// noReturn is the verdict on a call that did not return.
+var noReturn = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindPanic}
+
 // judge returns the verdict of a circuit of this Set on a call.
 func (s *Set) judge(ctx context.Context, value any, err error) (v toolcircuit.Verdict) {
 	if err == errNoReturn {
-		return toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindPanic}
+		return noReturn
 	}
 	if err == nil {
 		ctx = context.WithoutCancel(ctx) // it was in time

@@ -1,0 +1,53 @@
+package toolset
+
+import (
+	"context"
+	"encoding/hex"
+)
+
+type (
+	intentionKey struct{}
+	callKey      struct{}
+)
+
+// WithIntention returns a context for the attempts at one effect, such as one payment, so that
+// all of them have id as their [IdempotencyKey], in whatever process or run. An intention is
+// one effect: a tool that has several gives each an id of its own. An empty id takes the
+// intention out.
+func WithIntention(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, intentionKey{}, id)
+}
+
+// IdempotencyKey returns what an operation may send to its dependency so that an effect which
+// is tried again happens once, for instance as the header Idempotency-Key: one key per
+// intention, the same in every attempt. That is the id of [WithIntention] or, inside the
+// operation of a call under a [Session], one made of the run, the scope, the tool and the
+// arguments as [Limits.Key] gives them. It returns "" if there is neither, also where the
+// arguments are not known.
+//
+// So two equal payments in one run, both of them meant, need two intentions: the second would
+// be taken for another attempt at the first. An operation whose context is a runtime's own
+// type, and one between [Set.Allow] and Settle without [Permit.Context], has an intention only.
+func IdempotencyKey(ctx context.Context) string {
+	if id, _ := ctx.Value(intentionKey{}).(string); id != "" {
+		return id
+	}
+	if c := callIn(ctx); c != nil && c.known {
+		return hex.EncodeToString(c.id[:])
+	}
+	return ""
+}
+
+// callIn returns the call inside whose operation ctx is, nil if in none.
+func callIn(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// in returns the context of the operation of c, which may be nil.
+func (c *call) in(ctx context.Context) context.Context {
+	if c == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, callKey{}, c)
+}
