@@ -186,10 +186,10 @@ func (x *exchange) settle(ctx context.Context, entry *toolset.Permit, before uin
 	return v
 }
 
-// alive reports whether the server has answered others since, or answers a ping. Else a timeout
-// would say nothing of it: one tool that hangs must not lock its siblings out.
+// alive reports whether the server has answered others since, or answers a ping. Then a timeout
+// says nothing of it: one tool that hangs must not lock its siblings out.
 func (x *exchange) alive(ctx context.Context, before uint64) bool {
-	if x.circuit != nil && ctx.Err() == nil && x.server.answers.Load() == before {
+	if x.circuit != nil && x.server.answers.Load() == before {
 		inner, cancel := x.pingTimeout(ctx)
 		defer cancel()
 		if x.ping(inner) == nil {

@@ -220,6 +220,22 @@ func TestProbeIsBoundedByTheCall(t *testing.T) {
 	}
 }
 
+// A server without a circuit is not pinged either.
+func TestHangingToolOfAServerWithoutCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, strings.Replace(hanging, `"*"`, `"search"`, 1), nil)
+		s, _ := newServer("web", "search")
+		hang, pings := hangs(s), counted(s) // counted first
+		session := connect(t, s, r.client(mcpcircuit.Options{}), legacy)
+		hang.Store(true)
+		for range 2 {
+			lost(t, session, "search")
+		}
+		require.Equal(t, "search", blocked(t, session, "search").Dependency)
+		require.Zero(t, pings.Load())
+	})
+}
+
 // On a server the handler's context ends with the CallTimeout.
 func TestServersCallTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -539,6 +555,31 @@ func TestRunCountsACallOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, i == 2, res.IsError, text(res))
 	}
+}
+
+// What a run's session has to say it says in a refusal of the server's, too.
+func TestRefusalOfTheServerInARun(t *testing.T) {
+	r, l := newRig(t, everything, nil), new(line)
+	s, _ := newServer("web", "search", "fetch")
+	session := connect(t, s, l.client(r, mcpcircuit.Options{}), "")
+	run, err := r.set.Session("run", toolset.Limits{Refused: 1})
+	require.NoError(t, err)
+	r.trip("fetch")
+	l.sever(t, session, mcp.ErrConnectionClosed)
+	for _, name := range []string{"fetch", "search"} {
+		res, err := session.CallTool(toolset.WithSession(context.Background(), run), &mcp.CallToolParams{Name: name, Arguments: in{}})
+		require.NoError(t, err)
+		require.Contains(t, text(res), `"endTurn":true`)
+	}
+}
+
+// A session that nobody replaces is as lost as a connection.
+func TestSessionLostWithoutReconnect(t *testing.T) {
+	r, l := newRig(t, everything, nil), new(line)
+	s, _ := newServer("web", "search")
+	session := connect(t, s, l.client(r, mcpcircuit.Options{}), "")
+	l.sever(t, session, mcp.ErrSessionMissing)
+	require.Equal(t, toolcircuit.RuleThreshold, blocked(t, session, "search").Rule)
 }
 
 // A tool that the same dead server offers is no alternative, nor is one of another dead server.
