@@ -440,6 +440,12 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case b.Cause == "" || b.Cause.effect() == Heal:
 			why = "this run sent the same call to " + dependency + " before, with the same result"
 			instead = "use the result you have"
+		case b.Cause.effect() == Count: // other arguments mend no outage, and may pay twice
+			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
+			others = "other tools remain usable"
+			if t.SideEffects {
+				instead = "check whether an earlier call took effect"
+			}
 		default:
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
 			instead = "change the arguments"

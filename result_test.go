@@ -253,6 +253,9 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
 			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
 				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+		{"repeated in an outage", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindTimeout),
+			"pay was not executed: this run sent the same call before, and search-api did not answer in time. Other tools remain usable." +
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
 		{"repeated for good", downSearch, webSearch, func(e *toolcircuit.OpenError) {
 			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
 		},
