@@ -3,7 +3,9 @@ package toolset_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/benbjohnson/clock"
@@ -86,6 +88,33 @@ func BenchmarkDo(b *testing.B) {
 			toolset.Do(ctx, s, "other", nil, op)
 		}
 	})
+}
+
+// What the first call of another tenant costs, whose dependency is failing, without a
+// maximum and where 10,000 circuits fill the Set: healthy ones, and such with a streak.
+func BenchmarkFirstCall(b *testing.B) {
+	fail := func(context.Context) (int, error) { return 0, errDown }
+	for name, c := range map[string]struct {
+		bound int
+		full  error
+	}{"below": {bound: math.MaxInt}, "full": {}, "full of streaks": {full: errDown}} {
+		b.Run(name, func(b *testing.B) {
+			s, err := toolset.New(toolset.Config{
+				Dependencies: map[string]toolset.Dependency{"search": {Scoped: true}},
+				Monitored:    []string{"search"},
+				MaxCircuits:  c.bound,
+			}, toolset.Options{})
+			require.NoError(b, err)
+			tenant := func(i int) context.Context { return toolset.WithScope(context.Background(), strconv.Itoa(i)) }
+			for i := range 10_000 {
+				toolset.Do(tenant(-i), s, "search", nil, func(context.Context) (int, error) { return 0, c.full })
+			}
+			b.ReportAllocs()
+			for i := 1; b.Loop(); i++ {
+				toolset.Do(tenant(i), s, "search", nil, fail)
+			}
+		})
+	}
 }
 
 func BenchmarkVisible(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // Config says which tools of an agent are guarded, and how. It is data: JSON both ways,
-// durations as "30s", every field optional. The zero Config guards nothing.
+// durations as "30s", every field optional. The zero Config guards nothing. The example of
+// [Load] has every field.
 //
 // A tool is guarded if it has an entry in Tools or matches Monitored, and does not match
 // Excluded. A tool that nobody listed is never refused.
@@ -25,22 +27,25 @@ type Config struct {
 	// Default is the policy of dependencies without one of their own, laid over the default
 	// policy of the core with a Jitter of 0.1.
 	Default Overlay `json:"default,omitempty"`
-	// Dependencies have settings of their own, by name.
+	// Dependencies have settings of their own, by name. Each must be some tool's: the Dependency
+	// of an entry in Tools, or a name that has no entry and matches Monitored.
 	Dependencies map[string]Dependency `json:"dependencies,omitempty"`
 	// Tools are the tools that need more than a name, by name.
 	Tools map[string]Tool `json:"tools,omitempty"`
 	// Monitored lists tools to guard, Excluded those to leave alone and never to offer: names
 	// or patterns of [path.Match], whose * does not reach beyond a slash. A tool without an
-	// entry in Tools is its own dependency.
+	// entry in Tools is its own dependency. A pattern also guards names that a model invents:
+	// each makes a circuit, within MaxCircuits.
 	Monitored []string `json:"monitored,omitempty"`
 	Excluded  []string `json:"excluded,omitempty"`
-	// MaxCircuits is the number of circuits above which a new one makes one go that has
-	// nothing to remember. Circuits that are open, half-open or in use may exceed it.
-	// Zero: 10000.
+	// MaxCircuits is the number of circuits above which a new one makes one go: of the few
+	// that it looks at, one that has nothing to remember, else a closed one with a streak or
+	// openings, which Snapshot.Forgotten counts. Circuits that are open, half-open or in use
+	// may exceed it. Zero: 10000.
 	MaxCircuits int `json:"maxCircuits,omitempty"`
-	// IdleAfter is the time between two looks at all circuits, each when next another is made:
-	// those that were not used again since the last look and have nothing to remember go.
-	// Zero: 1h.
+	// IdleAfter is the time from one look at all circuits to the next, a few at a time whenever
+	// another is made: those that were not used again since the last look and have nothing to
+	// remember go. Zero: 1h.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
 	// Hide says which tools [Visible] leaves out. Zero: HideNever.
 	Hide Hide `json:"hide,omitempty"`
@@ -137,7 +142,8 @@ func (o *Overlay) UnmarshalJSON(data []byte) error {
 
 // Load reads a Config from JSON and checks it. An error says where, as in
 // tools.web_search.alternatives[1]. A field that Config does not have is an error, and so is a
-// name that is there twice, or a 0 that would be taken for a default.
+// name that is there twice, or a 0 that would be taken for a default. A field that is null is
+// like one that is absent.
 func Load(r io.Reader) (Config, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -165,8 +171,10 @@ const envPrefix = "TOOLCIRCUIT_"
 //	TOOLCIRCUIT_COOLDOWN           written as in JSON: 3, 0.5, true, 30s
 //
 // A variable that is set and empty is like one that is not set, but for the lists, which it
-// empties. An error names the variable.
+// empties. Settings of dependencies that were there for the replaced list alone go with it. An
+// error names the variable.
 func (c Config) WithEnv(lookup func(string) (string, bool)) (Config, error) {
+	before := c.reached()
 	if text, _ := lookup(envPrefix + "DISABLED"); text != "" {
 		disabled, err := strconv.ParseBool(text)
 		if err != nil {
@@ -182,6 +190,9 @@ func (c Config) WithEnv(lookup func(string) (string, bool)) (Config, error) {
 			}
 		}
 	}
+	now := c.reached()
+	c.Dependencies = maps.Clone(c.Dependencies)
+	maps.DeleteFunc(c.Dependencies, func(name string, _ Dependency) bool { return before(name) && !now(name) })
 	overlay := map[string]json.RawMessage{}
 	if c.Default != "" {
 		if err := json.Unmarshal([]byte(c.Default), &overlay); err != nil {
@@ -195,7 +206,7 @@ func (c Config) WithEnv(lookup func(string) (string, bool)) (Config, error) {
 			continue
 		}
 		value := json.RawMessage(text)
-		if !json.Valid(value) {
+		if !json.Valid(value) || string(bytes.TrimSpace(value)) == "null" {
 			value, _ = json.Marshal(text)
 		}
 		overlay[name] = value
@@ -266,9 +277,6 @@ var notZero = map[string]bool{"maxCircuits": true, "idleAfter": true}
 // decode decodes a JSON value into its place. Unlike encoding/json it takes no field that is
 // not there or is there twice, and says where an error is.
 func decode(path string, data []byte, place reflect.Value) error {
-	if string(data) == "null" {
-		return nil
-	}
 	switch v := place.Addr().Interface().(type) {
 	case *time.Duration:
 		var text string
@@ -312,6 +320,9 @@ func decodeKind(path string, data []byte, place reflect.Value) error {
 			field, known := fields[name]
 			if !known {
 				return fmt.Errorf("%s: unknown field", path)
+			}
+			if string(value) == "null" {
+				return nil
 			}
 			return decode(path, value, field)
 		})

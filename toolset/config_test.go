@@ -79,6 +79,7 @@ func TestLoadSaysWhere(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                 `unexpected end of JSON input`,
 		`[]`:                               `config: got [], want an object`,
+		`null`:                             `config: got null, want an object`,
 		`{"hide": "open"`:                  `unexpected end of JSON input`,
 		`{} {}`:                            `after top-level value`,
 		`{"hidden": "open"}`:               `config: hidden: unknown field`,
@@ -102,19 +103,26 @@ func TestLoadSaysWhere(t *testing.T) {
 		`{"default": {"cooldown": "0s"}}`:  `config: default: toolcircuit: policy: cooldown: got 0`,
 		`{"default": {"jitter": 2}}`:       `config: default: toolcircuit: Policy.Jitter: got 2`,
 		`{"dependencies": {"": {}}}`:       `config: dependencies[""]: want a name`,
-		`{"dependencies": {"a": {"policy": {"cooldown": "x"}}}}`:                                    `config: dependencies.a.policy: toolcircuit: policy: cooldown: got "x"`,
-		`{"dependencies": {"a": {"policy": {"cooldown": "1h"}}}, "default": {"maxCooldown": "1m"}}`: `config: dependencies.a.policy: toolcircuit: Policy.MaxCooldown: got 1m0s`,
-		`{"dependencies": {"a": {"maxInFlight": -1}}}`:                                              `config: dependencies.a.maxInFlight: got -1, want 0 or more`,
-		`{"dependencies": {"a": {}, "a": {}}}`:                                                      `config: dependencies.a: is there twice`,
-		`{"dependencies": {"a.b": {"scope": true}}}`:                                                `config: dependencies["a.b"].scope: unknown field`,
-		`{"tools": {"": {}}}`:                                                                       `config: tools[""]: want a name`,
-		`{"tools": {"a": {}, "a": {}}}`:                                                             `config: tools.a: is there twice`,
-		`{"tools": {"a": {"alternatives": ["b"]}}}`:                                                 `config: tools.a.alternatives[0]: got "b", want a tool that is listed`,
-		`{"tools": {"a": {"alternatives": ["b", "b"]}, "b": {}}}`:                                   `config: tools.a.alternatives[1]: "b" is there twice`,
-		`{"tools": {"a": {"alternatives": ["a"]}}}`:                                                 `config: tools.a.alternatives[0]: leads back: a -> a`,
-		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["a"]}}}`:                   `config: tools.b.alternatives[0]: leads back: a -> b -> a`,
+		`{"dependencies": {"a": {"policy": {"cooldown": "x"}}}}`:                                      `config: dependencies.a.policy: toolcircuit: policy: cooldown: got "x"`,
+		`{"dependencies": {"a": {"policy": {"cooldown": "1h"}}}, "default": {"maxCooldown": "1m"}}`:   `config: dependencies.a.policy: toolcircuit: Policy.MaxCooldown: got 1m0s`,
+		`{"dependencies": {"a": {"maxInFlight": -1}}}`:                                                `config: dependencies.a.maxInFlight: got -1, want 0 or more`,
+		`{"dependencies": {"a": {}, "a": {}}}`:                                                        `config: dependencies.a: is there twice`,
+		`{"dependencies": {"a.b": {"scope": true}}}`:                                                  `config: dependencies["a.b"].scope: unknown field`,
+		`{"dependencies": {"a": null}}`:                                                               `config: dependencies.a: got null, want an object`,
+		`{"dependencies": {"serach-api": {}}, "tools": {"web_search": {"dependency": "search-api"}}}`: `config: dependencies.serach-api: is no tool's, want`,
+		`{"dependencies": {"a": {}}, "tools": {"a": {"dependency": "b"}}, "monitored": ["*"]}`:        `config: dependencies.a: is no tool's, want`,
+		`{"dependencies": {"mcp:b": {}}, "monitored": ["mcp:a"]}`:                                     `config: dependencies.mcp:b: is no tool's, want`,
+		`{"monitored": [null]}`:                                                                       `config: monitored[0]: want a name`,
+		`{"tools": {"a": null}}`:                                                                      `config: tools.a: got null, want an object`,
+		`{"tools": {"": {}}}`:                                                                         `config: tools[""]: want a name`,
+		`{"tools": {"a": {}, "a": {}}}`:                                                               `config: tools.a: is there twice`,
+		`{"tools": {"a": {"alternatives": ["b"]}}}`:                                                   `config: tools.a.alternatives[0]: got "b", want a tool that is listed`,
+		`{"tools": {"a": {"alternatives": ["b", "b"]}, "b": {}}}`:                                     `config: tools.a.alternatives[1]: "b" is there twice`,
+		`{"tools": {"a": {"alternatives": ["a"]}}}`:                                                   `config: tools.a.alternatives[0]: leads back: a -> a`,
+		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["a"]}}}`:                     `config: tools.b.alternatives[0]: leads back: a -> b -> a`,
 		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["d", "c"]}, "c": {"alternatives": ["d", "b"]}, "d": {}}}`: `config: tools.c.alternatives[1]: leads back: b -> c -> b`,
-		`{"tools": {"a": {"nextActions": ["retry"]}}}`: `config: tools.a.nextActions[0]: got "retry", want one of toolcircuit's actions`,
+		`{"tools": {"a": {"nextActions": ["retry"]}}}`:          `config: tools.a.nextActions[0]: got "retry", want one of toolcircuit's actions`,
+		`{"tools": {"a": {"nextActions": ["pause", "pause"]}}}`: `config: tools.a.nextActions[1]: "pause" is there twice`,
 	} {
 		_, err := toolset.Load(strings.NewReader(text))
 		require.ErrorContains(t, err, want, text)
@@ -128,6 +136,20 @@ func TestAlternativesThatAreListed(t *testing.T) {
 		`{"tools": {"a": {"alternatives": ["b"]}}, "monitored": ["*"]}`,
 		`{"tools": {"a": {"alternatives": ["b"]}}, "excluded": ["b"]}`,
 		`{"tools": {"a": {"alternatives": ["b", "c"]}, "b": {"alternatives": ["c"]}, "c": {}}}`,
+	} {
+		_, err := toolset.Load(strings.NewReader(text))
+		require.NoError(t, err, text)
+	}
+}
+
+func TestDependenciesThatAreReached(t *testing.T) {
+	for _, text := range []string{
+		`{"dependencies": {"a": {}}, "monitored": ["a"]}`,
+		`{"dependencies": {"a": {}}, "monitored": ["*"]}`,
+		`{"dependencies": {"mcp:a": {}}, "monitored": ["mcp:*"]}`,
+		`{"dependencies": {"a": {}}, "tools": {"a": {}}}`,
+		`{"dependencies": {"a": {}}, "tools": {"a": {"dependency": "b"}, "b": {"dependency": "a"}}}`,
+		`{"dependencies": {"a": {}}, "tools": {"b": {"dependency": "a"}}, "excluded": ["*"]}`,
 	} {
 		_, err := toolset.Load(strings.NewReader(text))
 		require.NoError(t, err, text)
@@ -206,7 +228,7 @@ func (e environ) lookup(name string) (string, bool) {
 func TestWithEnv(t *testing.T) {
 	base := toolset.Config{
 		Default:      `{"cooldown":"10s"}`,
-		Monitored:    []string{"a"},
+		Monitored:    []string{"a", "c"},
 		Excluded:     []string{"b"},
 		Dependencies: map[string]toolset.Dependency{"c": {Policy: `{"cooldown": "20s"}`}},
 	}
@@ -224,6 +246,7 @@ func TestWithEnv(t *testing.T) {
 		"disabled": {environ{"TOOLCIRCUIT_DISABLED": "1"}, with(func(c *toolset.Config) { c.Disabled = true })},
 		"lists": {environ{"TOOLCIRCUIT_MONITORED": "x, y_*", "TOOLCIRCUIT_EXCLUDED": ""}, with(func(c *toolset.Config) {
 			c.Monitored, c.Excluded = []string{"x", "y_*"}, nil
+			c.Dependencies = map[string]toolset.Dependency{} // none of them is c
 		})},
 		"policy": {environ{
 			"TOOLCIRCUIT_FAILURE_THRESHOLD": "7",
@@ -239,6 +262,10 @@ func TestWithEnv(t *testing.T) {
 		require.Equal(t, c.want, got, name)
 	}
 
+	require.Contains(t, base.Dependencies, "c", "the config itself stays")
+	_, err := toolset.Config{Dependencies: base.Dependencies}.WithEnv(environ{"TOOLCIRCUIT_MONITORED": "x"}.lookup)
+	require.ErrorContains(t, err, "dependencies.c: is no tool's", "it was none's before")
+
 	c, err := base.WithEnv(environ{"TOOLCIRCUIT_CALL_TIMEOUT": "5s", "TOOLCIRCUIT_MONITORED": "c"}.lookup)
 	require.NoError(t, err)
 	r := newRig(t, c, toolset.Options{})
@@ -253,6 +280,8 @@ func TestWithEnvNamesTheVariable(t *testing.T) {
 		"FAILURE_THRESHOLD": "many",
 		"COOLDOWN":          "30",
 		"JITTER":            `{`,
+		"CALL_TIMEOUT":      " null ",
+		"COUNT_UNKNOWN":     "null",
 		"MULTIPLIER":        "0",
 	} {
 		_, err := full.WithEnv(environ{"TOOLCIRCUIT_" + name: text}.lookup)

@@ -44,6 +44,53 @@ func Example() {
 	// [{cached_search}]
 }
 
+// A config with every field. Only what differs from the default needs to be there.
+func ExampleLoad() {
+	file := strings.NewReader(`{
+		"disabled": false,
+		"default": {"failureThreshold": 3, "cooldown": "20s"},
+		"dependencies": {
+			"search-api": {"policy": {"callTimeout": "10s", "jitter": 0}, "maxInFlight": 8, "scoped": true}
+		},
+		"tools": {
+			"web_search": {
+				"dependency": "search-api",
+				"alternatives": ["cached_search"],
+				"nextActions": ["use_alternative", "answer_without"]
+			},
+			"cached_search": {},
+			"send_mail": {"sideEffects": true}
+		},
+		"monitored": ["fetch_*"],
+		"excluded": ["fetch_local"],
+		"maxCircuits": 5000,
+		"idleAfter": "30m",
+		"hide": "open",
+		"hideAtLeast": "1m"
+	}`)
+
+	config, err := toolset.Load(file)
+	if err != nil {
+		panic(err)
+	}
+	set, err := toolset.New(config, toolset.Options{})
+	if err != nil {
+		panic(err)
+	}
+	for _, tool := range []string{"web_search", "fetch_page", "fetch_local"} {
+		fmt.Println(tool, set.Guards(tool))
+	}
+	fmt.Println(set.Circuit(context.Background(), "web_search").Policy().Cooldown)
+	_, err = toolset.Load(strings.NewReader(`{"dependencies": {"serach-api": {"maxInFlight": 8}}}`))
+	fmt.Println(err)
+	// Output:
+	// web_search true
+	// fetch_page true
+	// fetch_local false
+	// 20s
+	// toolset: config: dependencies.serach-api: is no tool's, want the dependency of an entry in tools or a name that monitored matches
+}
+
 func ExampleSession() {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	if err != nil {

@@ -64,7 +64,29 @@ func (c Config) check() error {
 	if err := checkNames("excluded", c.Excluded); err != nil {
 		return err
 	}
-	return c.checkTools()
+	if err := c.checkTools(); err != nil {
+		return err
+	}
+	reached := c.reached()
+	for _, name := range slices.Sorted(maps.Keys(c.Dependencies)) {
+		if !reached(name) {
+			return fmt.Errorf("%s: is no tool's, want the dependency of an entry in tools or a name that monitored matches", join("dependencies", name))
+		}
+	}
+	return nil
+}
+
+// reached returns a function that reports whether a dependency is any tool's, excluded ones
+// included: they may come back.
+func (c Config) reached() func(name string) bool {
+	monitored, used := newNames(c.Monitored), map[string]bool{}
+	for name, t := range c.Tools {
+		used[cmp.Or(t.Dependency, name)] = true
+	}
+	return func(name string) bool {
+		_, listed := c.Tools[name]
+		return used[name] || !listed && monitored.match(name)
+	}
 }
 
 // policy returns the policy of a dependency, checked.
@@ -116,6 +138,9 @@ func (c Config) checkTools() error {
 			case toolcircuit.ActionAnswerWithout, toolcircuit.ActionUseAlternative, toolcircuit.ActionPause, toolcircuit.ActionEscalate:
 			default:
 				return fmt.Errorf("%s.nextActions[%d]: got %q, want one of toolcircuit's actions", join("tools", name), i, a)
+			}
+			if slices.Contains(t.NextActions[:i], a) {
+				return fmt.Errorf("%s.nextActions[%d]: %q is there twice", join("tools", name), i, a)
 			}
 		}
 	}
@@ -292,6 +317,11 @@ func (p *plan) resolve(name string) (*toolcircuit.Tool, *dependency) {
 	if p.config.Disabled {
 		return nil, nil
 	}
+	return p.find(name)
+}
+
+// find is resolve as if the Set were not Disabled.
+func (p *plan) find(name string) (*toolcircuit.Tool, *dependency) {
 	if t := p.tools[name]; t != nil {
 		if t.excluded {
 			return nil, nil

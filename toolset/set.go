@@ -51,8 +51,9 @@ type Set struct {
 	circuits *table
 
 	mu    sync.Mutex // held to change circuits, never while a hook runs
-	hand  int        // the bucket that eviction looks at next
-	swept time.Time  // when idle circuits last went
+	hand  int        // the bucket that eviction looked at last
+	swept time.Time  // when it last began to look at all for idle ones
+	due   int        // the buckets of these that are left
 
 	forgotten, hookPanics atomic.Uint64
 }
@@ -102,17 +103,30 @@ func (s *Set) named(ctx context.Context, c toolcircuit.Call) {
 }
 
 // Config returns the config in force.
-func (s *Set) Config() Config { return s.plan.Load().config.clone() }
+func (s *Set) Config() Config { return s.inForce().config.clone() }
+
+// inForce returns the plan in force.
+func (s *Set) inForce() *plan {
+	if s != nil {
+		if p := s.plan.Load(); p != nil {
+			return p
+		}
+	}
+	panic("toolset: the Set is nil; make one with New")
+}
 
 // Apply puts another config in force, or returns an error like New's and changes nothing. The
 // circuits keep their state, and the change acts at once on those that are open. A circuit
-// that is no tool's any more is let go.
+// that is no tool's any more is let go: when a later config has it again, it knows nothing but
+// which calls are still under way. With Disabled, none is let go.
 func (s *Set) Apply(c Config) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
 	s.install(func(prior *plan) *plan { return newPlan(c, s.root, s.message, prior) })
-	s.letGo()
+	for _, m := range s.letGo() {
+		m.circuit.Reset()
+	}
 	s.align(func(*member) bool { return true })
 	return nil
 }
@@ -120,24 +134,30 @@ func (s *Set) Apply(c Config) error {
 // install puts in force the plan that next makes of the one before.
 func (s *Set) install(next func(prior *plan) *plan) {
 	for {
-		prior := s.plan.Load()
+		prior := s.inForce()
 		if s.plan.CompareAndSwap(prior, next(prior)) {
 			return
 		}
 	}
 }
 
-// letGo drops the circuits that are no tool's in the plan, and what others keep of tools.
-func (s *Set) letGo() {
+// letGo drops the circuits that are no tool's in the plan, and what others keep of tools. It
+// returns those that stay for the calls under way on them, which MaxInFlight must still count.
+func (s *Set) letGo() (inUse []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.plan.Load()
-	for i := range s.circuits.len() {
-		s.circuits.sweep(i, func(m *member) bool {
-			m.views.Store(nil)
-			return !p.keeps(m.circuit.Dependency(), m.scope)
-		})
+	for m := range s.circuits.all {
+		m.views.Store(nil)
+		switch {
+		case p.keeps(m.circuit.Dependency(), m.scope):
+		case m.retire():
+			s.circuits.remove(m)
+		default:
+			inUse = append(inUse, m)
+		}
 	}
+	return inUse
 }
 
 // align brings members in line with the plan. Hooks run meanwhile, so no lock is held: who
@@ -223,50 +243,65 @@ func (s *Set) create(ctx context.Context, tool string) *member {
 	}
 }
 
-// makeRoom lets go of circuits that have been idle and, above the maximum, of others that have
-// nothing to remember: those used again get a second chance, so that a flood of new names
-// drives out itself. The caller holds s.mu.
+// look is the number of buckets that eviction may look at for one new circuit, so that making
+// one takes as long among many as among few.
+const look = minBuckets
+
+// makeRoom lets go of circuits that have been idle and, at the maximum, of others. First go
+// those that have nothing to remember and were not used again since the hand last came by, so
+// that a flood of new names drives out itself. Where a look finds too few of them, other closed
+// ones go: those that were used, then those that remember something. The caller holds s.mu.
 func (s *Set) makeRoom(now time.Time, p *plan) {
-	n := s.circuits.len()
 	if now.Sub(s.swept) >= p.idleAfter {
-		s.swept = now
-		for i := range n {
-			s.circuits.sweep(i, func(m *member) bool {
-				return !m.used.Swap(false) && s.expendable(m, s.circuits.size > p.maxCircuits)
-			})
-		}
+		s.swept, s.due = now, s.circuits.len()
 	}
-	for range 2 * n { // once around clears the second chances
-		if s.circuits.size < p.maxCircuits {
-			return
+	full := func() bool { return s.circuits.size >= p.maxCircuits }
+	var idle, used []*member
+	for i := 0; i < look && (s.due > 0 || full()); i++ {
+		s.hand = (s.hand + 1) & (s.circuits.len() - 1)
+		for c := s.circuits.in(s.hand); c != nil && (s.due > 0 || full()); c = c.next {
+			if c.member.untouch() {
+				used = append(used, c.member)
+			} else if !s.evict(c.member, false) {
+				idle = append(idle, c.member)
+			}
 		}
-		s.hand = (s.hand + 1) & (n - 1)
-		s.circuits.sweep(s.hand, func(m *member) bool {
-			return s.circuits.size >= p.maxCircuits && !m.used.Swap(false) && s.expendable(m, false)
-		})
+		s.due = max(s.due-1, 0)
+	}
+	for _, next := range []struct {
+		members []*member
+		force   bool
+	}{{used, false}, {idle, true}, {used, true}} {
+		for _, m := range next.members {
+			if full() {
+				s.evict(m, next.force)
+			}
+		}
 	}
 }
 
-// expendable makes a member leave if that loses nothing or, with force, no more than a streak
-// of failures or openings that a closed circuit remembers, which is counted.
-func (s *Set) expendable(m *member, force bool) bool {
-	if m.circuit.State() != toolcircuit.StateClosed {
+// evict makes a member leave if no call is under way and it loses nothing or, with force, no
+// more than what a closed circuit remembers, which is counted.
+func (s *Set) evict(m *member, force bool) bool {
+	if m.circuit.State() != toolcircuit.StateClosed || !m.retire() {
 		return false
 	}
-	snap := m.circuit.Snapshot()
+	snap := m.circuit.Snapshot() // only now, for until then a call could open it
 	clean := snap.Streak == 0 && snap.Openings == 0 && snap.Window.Failures == 0
-	if !clean && !force || !m.retire() {
+	if snap.State != toolcircuit.StateClosed || !clean && !force {
+		m.stay()
 		return false
 	}
 	if !clean {
 		s.forgotten.Add(1)
 	}
+	s.circuits.remove(m)
 	return true
 }
 
 // Guards reports whether calls of a tool go through a circuit.
 func (s *Set) Guards(tool string) bool {
-	_, d := s.plan.Load().resolve(tool)
+	_, d := s.inForce().resolve(tool)
 	return d != nil
 }
 
@@ -284,7 +319,7 @@ func (s *Set) Circuit(ctx context.Context, tool string) *toolcircuit.ToolCircuit
 // lookup returns the member for a call, which is made if need be, nil if the tool is not
 // guarded, and what the config has about both.
 func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *dependency, *member) {
-	t, d := s.plan.Load().resolve(tool)
+	t, d := s.inForce().resolve(tool)
 	if d == nil {
 		return nil, nil, nil
 	}
@@ -298,7 +333,8 @@ func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *depe
 }
 
 // Reset closes the circuit of a tool's dependency, as [toolcircuit.ToolCircuit.Reset] does, in
-// all scopes. A tool that is not guarded is an error.
+// all scopes. A tool that is not guarded is an error, but for one that only Config.Disabled
+// leaves alone.
 func (s *Set) Reset(tool string) error {
 	name, err := s.dependencyOf("Reset", tool)
 	for _, m := range s.members(func(m *member) bool { return err == nil && m.circuit.Dependency() == name }) {
@@ -309,7 +345,8 @@ func (s *Set) Reset(tool string) error {
 
 // SetOverride puts a manual decision above the state of a tool's dependency, in all scopes,
 // those to come included. It outlives Apply while the dependency does. A tool that is not
-// guarded is an error.
+// guarded is an error, but for one that only Config.Disabled leaves alone: there the decision
+// waits for its end.
 func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	switch o {
 	case toolcircuit.OverrideNone, toolcircuit.OverrideOpen, toolcircuit.OverrideClosed:
@@ -325,9 +362,9 @@ func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	return nil
 }
 
-// dependencyOf returns the dependency of a guarded tool.
+// dependencyOf returns the dependency of a tool that is guarded, now or without Disabled.
 func (s *Set) dependencyOf(method, tool string) (string, error) {
-	_, d := s.plan.Load().resolve(tool)
+	_, d := s.inForce().find(tool)
 	if d == nil {
 		return "", fmt.Errorf("toolset: %s: got %q, want a tool that is guarded", method, tool)
 	}
@@ -338,8 +375,8 @@ func (s *Set) dependencyOf(method, tool string) (string, error) {
 type Snapshot struct {
 	Disabled bool      `json:"disabled"`
 	Circuits []Circuit `json:"circuits"` // by dependency and scope; those of listed tools also if they had no call yet
-	// Forgotten counts the closed circuits that went over MaxCircuits with a streak or openings
-	// in memory, after IdleAfter without a call.
+	// Forgotten counts the closed circuits that went, for MaxCircuits, with a streak, failures
+	// or openings in memory.
 	Forgotten  uint64 `json:"forgotten"`
 	HookPanics uint64 `json:"hookPanics"` // recovered panics of OnCall in calls refused as busy
 }
@@ -350,19 +387,21 @@ type Circuit struct {
 	Scope    string   `json:"scope,omitempty"`
 	Tools    []string `json:"tools,omitempty"` // with an entry in the config; without any, the tool is the dependency
 	InFlight int      `json:"inFlight"`        // calls under way
+	Busy     int      `json:"busy"`            // calls refused for MaxInFlight
 	Hidden   bool     `json:"hidden"`          // Visible leaves its tools out
 }
 
 // Snapshot returns what the Set is now. It changes nothing.
 func (s *Set) Snapshot() Snapshot {
-	p := s.plan.Load()
+	p := s.inForce()
 	snap := Snapshot{
 		Disabled:   p.config.Disabled,
 		Forgotten:  s.forgotten.Load(),
 		HookPanics: s.hookPanics.Load(),
 	}
 	seen := map[*dependency]bool{}
-	for _, m := range s.members(func(*member) bool { return true }) {
+	inUse := func(m *member) bool { return m.calls.Load() > 0 || p.keeps(m.circuit.Dependency(), m.scope) }
+	for _, m := range s.members(inUse) {
 		d := p.dependency(m.circuit.Dependency())
 		seen[d] = true
 		snap.Circuits = append(snap.Circuits, Circuit{
@@ -370,6 +409,7 @@ func (s *Set) Snapshot() Snapshot {
 			Scope:    m.scope,
 			Tools:    slices.Clone(d.tools),
 			InFlight: max(int(m.calls.Load()), 0),
+			Busy:     m.refused(),
 			Hidden:   p.hides(m.circuit.Dependency(), m),
 		})
 	}

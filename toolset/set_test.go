@@ -338,7 +338,7 @@ func TestR29SnapshotSaysWhatIsOpen(t *testing.T) {
 
 	text, err := json.Marshal(snap)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `"scope":"tenant","tools":["news_search","web_search"],"inFlight":0,"hidden":false`)
+	require.Contains(t, string(text), `"scope":"tenant","tools":["news_search","web_search"],"inFlight":0,"busy":0,"hidden":false`)
 	permit.Release()
 	require.Equal(t, 0, r.circuit("search-api").InFlight)
 }
@@ -481,7 +481,7 @@ func TestF68TroubleWithoutAStreak(t *testing.T) {
 		r := newRig(t, toolset.Config{
 			Default:     `{"failureThreshold": 3, "failureRate": 0.5, "jitter": 0}`,
 			Monitored:   []string{"*"},
-			MaxCircuits: 1,
+			MaxCircuits: 2,
 		}, toolset.Options{})
 		trouble(r)
 		before := r.circuit("key")
@@ -519,20 +519,97 @@ func TestIdleCircuitsGo(t *testing.T) {
 	require.Equal(t, []string{"new 3", "streak"}, r.circuits())
 }
 
-func TestStreaksAboveTheMaximumAreCounted(t *testing.T) {
-	r := newRig(t, toolset.Config{Monitored: []string{"*"}, MaxCircuits: 10}, toolset.Options{})
-	r.trip("open")
-	for i := range 99 {
+func TestMaximumHoldsForClosedCircuits(t *testing.T) {
+	const bound = 10
+	r := newRig(t, toolset.Config{Monitored: []string{"*"}, MaxCircuits: bound}, toolset.Options{})
+	for i := range 4000 {
 		r.call(fmt.Sprint("streak ", i), errDown)
 	}
-	require.Len(t, r.circuits(), 100)
+	require.Equal(t, bound, len(r.circuits()))
+	require.EqualValues(t, 4000-bound, r.Snapshot().Forgotten)
+
+	for i := range 2000 {
+		r.trip(fmt.Sprint("open ", i))
+	}
+	require.GreaterOrEqual(t, len(r.circuits()), 2000, "open ones may exceed it")
+	for i := range 2000 {
+		r.refused(fmt.Sprint("open ", i))
+	}
+	r.clock.Add(time.Minute)
+	for i := range 2000 {
+		r.call(fmt.Sprint("open ", i), nil)
+	}
+	for i := range 1000 {
+		r.call(fmt.Sprint("new ", i), nil)
+	}
+	require.Equal(t, bound, len(r.circuits()), "and no more when they have closed")
+}
+
+// What has nothing to remember goes before a streak, and what is in use after what is not.
+func TestWhoGoesFirst(t *testing.T) {
+	r := newRig(t, toolset.Config{
+		Default:     `{"failureThreshold": 1000, "jitter": 0}`,
+		Monitored:   []string{"*"},
+		MaxCircuits: 10,
+	}, toolset.Options{})
+	for i := range 9 {
+		r.call(fmt.Sprint("streak ", i), errDown)
+	}
+	for range 2 {
+		r.call("clean", nil)
+	}
+	r.call("new", errDown)
+	require.NotContains(t, r.circuits(), "clean")
 	require.Zero(t, r.Snapshot().Forgotten)
-	r.clock.Add(time.Hour)
-	require.NoError(t, r.SetOverride("open", toolcircuit.OverrideOpen))
-	r.call("new", nil)
-	require.Len(t, r.circuits(), 11)
-	require.EqualValues(t, 90, r.Snapshot().Forgotten)
-	require.Equal(t, 1, r.circuit("open").Openings)
+	for i := range 100 {
+		r.call("streak 0", errDown)
+		r.call(fmt.Sprint("other ", i), errDown)
+	}
+	require.Equal(t, 101, r.circuit("streak 0").Streak)
+	require.EqualValues(t, 100, r.Snapshot().Forgotten)
+	for _, name := range r.circuits() {
+		r.call(name, errDown)
+	}
+	r.call("last", errDown)
+	require.EqualValues(t, 101, r.Snapshot().Forgotten, "also if all are in use")
+	require.Len(t, r.circuits(), 10)
+}
+
+// readings is a clock that counts how often it is read, which eviction does for each circuit
+// that may have something to remember.
+type readings struct {
+	clock.Clock
+	n int
+}
+
+func (r *readings) Now() time.Time { r.n++; return r.Clock.Now() }
+
+func TestMakingOneCostsTheSameAmongMany(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		mock := clock.NewMock()
+		c := &readings{Clock: mock}
+		s, err := toolset.New(toolset.Config{
+			Dependencies: map[string]toolset.Dependency{"api": {Scoped: true}},
+			Tools:        map[string]toolset.Tool{"search": {Dependency: "api"}},
+		}, toolset.Options{Clock: c})
+		require.NoError(t, err)
+		tenant := func(name string, i int) {
+			ctx := toolset.WithScope(context.Background(), fmt.Sprint(name, i))
+			toolset.Do(ctx, s, "search", nil, func(context.Context) (int, error) { return 0, errDown })
+		}
+		for i := range 10_000 {
+			tenant("old ", i)
+		}
+		if idle {
+			mock.Add(time.Hour)
+		}
+		c.n = 0
+		for i := range 100 {
+			tenant("new ", i)
+		}
+		require.Less(t, c.n, 100*100)
+		require.Equal(t, 10_000, len(s.Snapshot().Circuits))
+	}
 }
 
 func TestApplyKeepsStateAndActsAtOnce(t *testing.T) {
@@ -580,6 +657,88 @@ func TestApplyChangesViews(t *testing.T) {
 	r.clock.Add(time.Minute)
 	r.refused("a")
 	r.call("c", nil)
+}
+
+// A circuit that comes back has forgotten its state, and not the calls under way on it.
+func TestApplyCountsWhatIsUnderWay(t *testing.T) {
+	c := toolset.Config{
+		Dependencies: map[string]toolset.Dependency{"api": {MaxInFlight: 1}},
+		Tools:        map[string]toolset.Tool{"a": {Dependency: "api"}},
+	}
+	for name, without := range map[string]toolset.Config{
+		"removed":  {},
+		"excluded": {Dependencies: c.Dependencies, Tools: c.Tools, Excluded: []string{"a"}},
+	} {
+		r := newRig(t, c, toolset.Options{})
+		permit := r.begin("a")
+		for range 3 {
+			require.Equal(t, toolcircuit.ReasonBusy, r.refused("a").Reason)
+		}
+		require.Equal(t, 3, r.circuit("api").Busy)
+		r.Circuit(r.ctx, "a").SetOverride(toolcircuit.OverrideOpen)
+
+		r.apply(without)
+		require.Equal(t, 1, r.circuit("api").InFlight, name)
+		r.call("a", nil)
+		r.apply(c)
+		require.Equal(t, toolcircuit.ReasonBusy, r.refused("a").Reason, name)
+		permit.Settle(r.ctx, nil, errDown)
+		require.Zero(t, r.circuit("api").Streak, "it was called in another life")
+		r.call("a", nil)
+
+		permit = r.begin("a")
+		r.apply(without)
+		permit.Release()
+		require.Empty(t, r.circuits(), name)
+	}
+}
+
+func TestPreparedWhileDisabled(t *testing.T) {
+	c := toolset.Config{Monitored: []string{"a", "b"}, Hide: toolset.HideOpen}
+	r := newRig(t, c, toolset.Options{})
+	r.trip("a")
+	c.Disabled = true
+	r.apply(c)
+	require.False(t, r.circuit("a").Hidden, "nothing is hidden")
+	require.NoError(t, r.SetOverride("b", toolcircuit.OverrideOpen))
+	require.NoError(t, r.Reset("a"))
+	require.ErrorContains(t, r.Reset("c"), "want a tool that is guarded")
+	r.call("b", nil)
+	require.Equal(t, []string{"a", "b"}, r.visible("a", "b"))
+	c.Disabled = false
+	r.apply(c)
+	r.call("a", nil)
+	require.Equal(t, toolcircuit.ReasonManualOpen, r.refused("b").Reason)
+}
+
+func TestNoSet(t *testing.T) {
+	ctx := context.Background()
+	name := func(tool string) string { return tool }
+	for _, s := range []*toolset.Set{nil, {}} {
+		for method, call := range map[string]func(){
+			"Config":      func() { s.Config() },
+			"Apply":       func() { s.Apply(toolset.Config{}) },
+			"Guards":      func() { s.Guards("a") },
+			"Circuit":     func() { s.Circuit(ctx, "a") },
+			"Reset":       func() { s.Reset("a") },
+			"SetOverride": func() { s.SetOverride("a", toolcircuit.OverrideOpen) },
+			"Snapshot":    func() { s.Snapshot() },
+			"Allow":       func() { s.Allow(ctx, "a", nil) },
+			"Visible":     func() { toolset.Visible(ctx, s, []string{"a"}, name) },
+		} {
+			require.Contains(t, panicText(call), "the Set", method)
+		}
+	}
+	s, err := toolset.New(toolset.Config{}, toolset.Options{})
+	require.NoError(t, err)
+	require.Contains(t, panicText(func() { toolset.Visible[string](ctx, s, nil, nil) }), "name is nil")
+}
+
+// panicText returns what f panics with, if that is a text.
+func panicText(f func()) (text string) {
+	defer func() { text, _ = recover().(string) }()
+	f()
+	return ""
 }
 
 // A Set is reloaded in a loop while calls, lists and operators use it. What is checked is that

@@ -17,8 +17,11 @@ type member struct {
 	scope   string
 	views   atomic.Pointer[[]view] // as other tools see it, made when needed
 	calls   atomic.Int32           // under way; -1: the member has left the Set
-	used    atomic.Bool            // again, since eviction last looked
+	marks   atomic.Uint32          // the lowest bit: usedAgain; above it: calls refused as busy
 }
+
+// usedAgain is the mark of a member that was used since eviction last looked.
+const usedAgain = 1
 
 // view is a circuit as a tool sees it, nil for one without an entry in the config.
 type view struct {
@@ -65,6 +68,7 @@ func (m *member) enter(limit int) (left, busy bool) {
 		case n < 0:
 			return true, false
 		case limit > 0 && int(n) >= limit:
+			m.marks.Add(2 * usedAgain)
 			return false, true
 		case m.calls.CompareAndSwap(n, n+1):
 			return false, false
@@ -77,15 +81,26 @@ func (m *member) busy(limit int) bool { return limit > 0 && int(m.calls.Load()) 
 
 func (m *member) leave() { m.calls.Add(-1) }
 
-// retire makes the member leave, unless a call is under way.
+// retire makes the member leave, unless a call is under way. Until the Set's mutex is released
+// it may still stay.
 func (m *member) retire() bool { return m.calls.CompareAndSwap(0, -1) }
+
+func (m *member) stay() { m.calls.Store(0) }
 
 // touch notes that the member is in use.
 func (m *member) touch() {
-	if !m.used.Load() {
-		m.used.Store(true)
+	if m.marks.Load()&usedAgain == 0 {
+		m.marks.Or(usedAgain)
 	}
 }
+
+// untouch takes that note back and reports whether it was there.
+func (m *member) untouch() bool {
+	return m.marks.Load()&usedAgain != 0 && m.marks.And(^uint32(usedAgain))&usedAgain != 0
+}
+
+// refused returns the number of calls refused as busy.
+func (m *member) refused() int { return int(m.marks.Load() / (2 * usedAgain)) }
 
 // table finds members by key without a lock: its chains never change, they are replaced. Those
 // who replace them hold the Set's mutex. A sync.Map would need twice the memory.
@@ -95,6 +110,9 @@ type table struct {
 	size    int
 }
 
+// minBuckets is the size of the smallest table.
+const minBuckets = 16
+
 // chain is the members of one bucket.
 type chain struct {
 	member *member
@@ -103,7 +121,7 @@ type chain struct {
 
 func newTable() *table {
 	t := &table{seed: maphash.MakeSeed()}
-	buckets := make([]atomic.Pointer[chain], 16)
+	buckets := make([]atomic.Pointer[chain], minBuckets)
 	t.buckets.Store(&buckets)
 	return t
 }
@@ -122,16 +140,22 @@ func (t *table) find(k key) *member {
 }
 
 func (t *table) insert(m *member) {
-	buckets := *t.buckets.Load()
-	if t.size++; t.size > 2*len(buckets) {
-		more := make([]atomic.Pointer[chain], 2*len(buckets))
-		for old := range t.all {
-			t.put(more, old)
-		}
-		buckets = more
-		t.buckets.Store(&more)
+	switch n := t.len(); {
+	case t.size >= 2*n:
+		t.resize(2 * n)
+	case t.size < n/2 && n > minBuckets:
+		t.resize(n / 2)
 	}
-	t.put(buckets, m)
+	t.size++
+	t.put(*t.buckets.Load(), m)
+}
+
+func (t *table) resize(n int) {
+	buckets := make([]atomic.Pointer[chain], n)
+	for m := range t.all {
+		t.put(buckets, m)
+	}
+	t.buckets.Store(&buckets)
 }
 
 func (t *table) put(buckets []atomic.Pointer[chain], m *member) {
@@ -139,41 +163,30 @@ func (t *table) put(buckets []atomic.Pointer[chain], m *member) {
 	b.Store(&chain{m, b.Load()})
 }
 
+func (t *table) remove(m *member) {
+	b := t.bucket(*t.buckets.Load(), m.key())
+	b.Store(b.Load().without(m))
+	t.size--
+}
+
+// without returns a chain of the other members.
+func (c *chain) without(m *member) *chain {
+	if c.member == m {
+		return c.next
+	}
+	return &chain{c.member, c.next.without(m)}
+}
+
 // len returns the number of buckets.
 func (t *table) len() int { return len(*t.buckets.Load()) }
 
-// sweep takes those members out of bucket i for which drop is true.
-func (t *table) sweep(i int, drop func(*member) bool) {
-	b := &(*t.buckets.Load())[i]
-	b.Store(b.Load().without(func(m *member) bool {
-		if !drop(m) {
-			return false
-		}
-		t.size--
-		return true
-	}))
-}
+// in returns the members of bucket i. Removing some changes nothing in what it returned.
+func (t *table) in(i int) *chain { return (*t.buckets.Load())[i].Load() }
 
-// without returns what is left of a chain, itself if that is all.
-func (c *chain) without(drop func(*member) bool) *chain {
-	if c == nil {
-		return nil
-	}
-	next := c.next.without(drop)
-	switch {
-	case drop(c.member):
-		return next
-	case next == c.next:
-		return c
-	}
-	return &chain{c.member, next}
-}
-
-// all ranges over the members.
+// all ranges over the members, which may be removed meanwhile.
 func (t *table) all(yield func(*member) bool) {
-	buckets := *t.buckets.Load()
-	for i := range buckets {
-		for c := buckets[i].Load(); c != nil; c = c.next {
+	for i := range t.len() {
+		for c := t.in(i); c != nil; c = c.next {
 			if !yield(c.member) {
 				return
 			}

@@ -14,7 +14,10 @@ import (
 // It goes by state and clock alone and takes nothing, so that a tool is back when its cooldown
 // is over. A hidden tool that is called all the same is refused as ever.
 func Visible[T any](ctx context.Context, s *Set, tools []T, name func(T) string) []T {
-	p := s.plan.Load()
+	if s == nil || ctx == nil || name == nil {
+		panic("toolset: Visible: the Set, ctx or name is nil")
+	}
+	p := s.inForce()
 	shown := make([]T, 0, len(tools))
 	for _, t := range tools {
 		if dependency, m := s.existing(ctx, p, name(t)); !p.hides(dependency, m) {
@@ -32,7 +35,7 @@ func Visible[T any](ctx context.Context, s *Set, tools []T, name func(T) string)
 func (p *plan) hides(dependency string, m *member) bool {
 	override := p.overrides[dependency]
 	switch {
-	case p.config.Hide != HideOpen:
+	case p.config.Disabled || p.config.Hide != HideOpen:
 		return false
 	case override != toolcircuit.OverrideNone:
 		return override == toolcircuit.OverrideOpen
