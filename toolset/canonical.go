@@ -3,9 +3,11 @@ package toolset
 import (
 	"bytes"
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +21,7 @@ var errNotCanonical = errors.New("toolset: no canonical form")
 // sorted by key, null members kept, since a tool may tell them from absent ones, and numbers as
 // exact decimals. An error means that v is equal to nothing: it is no JSON, it has two members
 // of one name or half a surrogate pair, which decoders read differently (RFC 8259, sections 4
-// and 8.2), invalid UTF-8, or an exponent of more than 18 digits.
+// and 8.2), invalid UTF-8, an exponent of more than 18 digits, or a part that JSON does not show.
 //
 // A [json.RawMessage] is the text itself, anything else goes through [json.Marshal].
 func appendCanonical(dst []byte, v any) (_ []byte, err error) {
@@ -28,13 +30,16 @@ func appendCanonical(dst []byte, v any) (_ []byte, err error) {
 			err = fmt.Errorf("%w: panic: %v", errNotCanonical, p)
 		}
 	}()
-	if v == Unknown {
+	if v == Unknown { // as MarshalJSON says, at once
 		return nil, errNotCanonical
 	}
 	text, given := v.(json.RawMessage)
 	if given = given && text != nil; !given {
 		if text, err = json.Marshal(v); err != nil {
 			return nil, err
+		}
+		if hides(reflect.ValueOf(v)) { // only now, for Marshal has found no loop
+			return nil, errNotCanonical
 		}
 	}
 	if !json.Valid(text) || !wellFormed(text, given) {
@@ -48,6 +53,61 @@ func appendCanonical(dst []byte, v any) (_ []byte, err error) {
 	}
 	return write(dst, tree), nil
 }
+
+var (
+	marshaler     = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// hides reports whether v has a part of which its JSON says nothing: a struct that holds
+// something but has no field for JSON and no MarshalJSON of its own. All such look alike.
+func hides(v reflect.Value) bool {
+	if k := v.Kind(); k < reflect.Array || k == reflect.String { // none or a plain value
+		return false
+	}
+	if marshals(v.Type()) || v.CanAddr() && marshals(reflect.PointerTo(v.Type())) {
+		return false
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return hides(v.Elem())
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if hides(v.Index(i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for entries := v.MapRange(); entries.Next(); {
+			if hides(entries.Value()) {
+				return true
+			}
+		}
+	case reflect.Struct:
+		return structHides(v)
+	}
+	return false
+}
+
+func structHides(v reflect.Value) bool {
+	silent := v.Type().Size() > 0
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if !f.IsExported() || f.Tag.Get("json") == "-" || f.Anonymous && isStruct(f.Type) { // whose fields come by themselves
+			continue
+		}
+		silent = false
+		if field, err := v.FieldByIndexErr(f.Index); err == nil && hides(field) {
+			return true
+		}
+	}
+	return silent
+}
+
+func isStruct(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct
+}
+
+func marshals(t reflect.Type) bool { return t.Implements(marshaler) || t.Implements(textMarshaler) }
 
 // wellFormed reports whether valid JSON text says which characters it means. In text that was
 // not given but marshaled, the escape of U+FFFD stands for bytes that were not UTF-8; the

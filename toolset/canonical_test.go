@@ -3,12 +3,16 @@ package toolset_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"math/big"
+	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -84,8 +88,57 @@ func TestArgumentsThatEqualNothing(t *testing.T) {
 		"too large an exponent":  json.RawMessage(`1e9999999999999999999`),
 		"too deep":               json.RawMessage(strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000)),
 		"panics":                 panicky{},
+		"Unknown within":         map[string]any{"to": "shop", "amount": toolset.Unknown},
+		"Unknown, pointed to":    &toolset.Unknown,
+		"hidden":                 handle{1},
+		"hidden, pointed to":     &handle{1},
+		"hidden within":          hidden{To: "shop", Amount: handle{1}},
+		"hidden in a list":       []any{1, []handle{{1}}},
+		"hidden in a map":        map[string]any{"x": map[string]handle{"y": {1}}},
+		"hidden as embedded":     struct{ handle }{handle{1}},
+		"hidden by its tag":      secret{1},
+		"hidden, in an embedded": struct{ *hidden }{&hidden{Amount: handle{1}}},
+		"an error":               errors.New("x"),
+		"a reader":               strings.NewReader("x"),
+		"a number by value":      map[string]big.Int{"x": *big.NewInt(1)}, // whose MarshalJSON needs a pointer
 	} {
 		require.Empty(t, a.keyOf(a.ctx, "free", args), name)
+	}
+}
+
+type (
+	hidden struct {
+		To     string
+		Amount handle
+	}
+	secret struct {
+		ID int `json:"-"`
+	}
+	partly struct {
+		sync.Mutex
+		ID    int
+		state handle
+		Cache handle `json:"-"`
+		Next  *partly
+		Any   any
+	}
+)
+
+func TestArgumentsWithStateOfTheirOwn(t *testing.T) {
+	a := newAgent(t, toolset.Config{}, toolset.Limits{Repeats: 100})
+	for name, args := range map[string]any{
+		"time":           time.Time{},
+		"time within":    struct{ At time.Time }{},
+		"number":         big.NewInt(1),
+		"numbers":        []big.Int{*big.NewInt(1)},
+		"address":        netip.IPv4Unspecified(),
+		"partly hidden":  &partly{ID: 1, state: handle{1}, Next: &partly{}},
+		"nothing":        struct{}{},
+		"nothing within": []any{nil, struct{}{}, struct{ _ struct{} }{}},
+		"bytes":          []byte("x"),
+		"nil within":     struct{ *partly }{},
+	} {
+		require.NotEmpty(t, a.keyOf(a.ctx, "free", args), name)
 	}
 }
 

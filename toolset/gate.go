@@ -28,6 +28,9 @@ var Unknown any = unknown{}
 
 type unknown struct{}
 
+// MarshalJSON fails, so that what holds Unknown equals nothing either.
+func (unknown) MarshalJSON() ([]byte, error) { return nil, errNotCanonical }
+
 // outcome is what came of a call that a session let through.
 type outcome struct {
 	executed bool // else nothing ran; err says why, nil if a permit was handed back

@@ -23,7 +23,8 @@ func WithIntention(ctx context.Context, id string) context.Context {
 // intention, the same in every attempt. That is the id of [WithIntention] or, inside the
 // operation of a call under a [Session], one made of the run, the scope, the tool and the
 // arguments as [Limits.Key] gives them. It returns "" if there is neither, also where the
-// arguments are not known.
+// arguments are never the same, and in a call within the operation that has no session or is
+// another Set's. A tool that must not pay twice should refuse to run on "".
 //
 // So two equal payments in one run, both of them meant, need two intentions: the second would
 // be taken for another attempt at the first. An operation whose context is a runtime's own
@@ -44,9 +45,10 @@ func callIn(ctx context.Context) *call {
 	return c
 }
 
-// in returns the context of the operation of c, which may be nil.
+// in returns the context of the operation of c. A nil c hides the call around it, whose key is
+// not that of this operation.
 func (c *call) in(ctx context.Context) context.Context {
-	if c == nil {
+	if c == nil && callIn(ctx) == nil {
 		return ctx
 	}
 	return context.WithValue(ctx, callKey{}, c)

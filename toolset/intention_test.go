@@ -47,7 +47,7 @@ func TestKeyIsOnePerRunToolAndArguments(t *testing.T) {
 }
 
 func TestIntentionIsTheKey(t *testing.T) {
-	a := newAgent(t, guarded, toolset.Limits{})
+	a := newAgent(t, guarded, toolset.Limits{Repeats: 100})
 	one := toolset.WithIntention(a.ctx, "order-1")
 	require.Equal(t, "order-1", a.keyOf(one, "a", 1))
 	require.Equal(t, "order-1", a.keyOf(one, "b", toolset.Unknown))
@@ -94,6 +94,23 @@ func TestKeyOfNestedCalls(t *testing.T) {
 	toolset.Do(a.ctx, a.Set, "outer", 1, func(ctx context.Context) (int, error) {
 		require.Equal(t, inner, a.keyOf(ctx, "inner", 1))
 		require.Equal(t, outer, toolset.IdempotencyKey(ctx))
+		return 0, nil
+	})
+}
+
+// A call without a session, or of another Set, is no attempt at the effect of the call around it.
+func TestKeyOfTheCallAroundIsHidden(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	other := newAgent(t, guarded, toolset.Limits{})
+	toolset.Do(a.ctx, a.Set, "outer", 1, func(ctx context.Context) (int, error) {
+		require.Empty(t, a.keyOf(toolset.WithSession(ctx, nil), "inner", 1))
+		require.Empty(t, other.keyOf(ctx, "inner", 1))
+		require.Equal(t, "x", other.keyOf(toolset.WithIntention(ctx, "x"), "inner", 1))
+		p, err := other.Allow(ctx, "inner", 1)
+		require.NoError(t, err)
+		require.Empty(t, toolset.IdempotencyKey(p.Context(ctx)))
+		p.Release()
+		require.NotEmpty(t, toolset.IdempotencyKey(ctx))
 		return 0, nil
 	})
 }

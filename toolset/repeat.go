@@ -20,11 +20,11 @@ type past struct {
 	limits  Limits
 	records map[digest]*record // of calls under way and of those in kept
 	kept    *list.List         // of *record: the failed and the advised, the latest at the back
-	world   uint64             // rises when a tool with side effects succeeds
-	history []step             // the latest outcomes, the latest at the end
-	round   []step             // that the run is in, none if in none
-	last    time.Time          // when the latest outcome came
-	advice  map[digest]advice  // of this turn, by tool, until a result takes it
+	world   world
+	history []step            // the latest outcomes, the latest at the end
+	round   []step            // that the run is in, none if in none
+	last    time.Time         // when the latest outcome came
+	advice  map[digest]advice // of this turn, by tool, until a result takes it
 }
 
 // record is what is known of one call.
@@ -44,7 +44,13 @@ type failure struct {
 	times int  // in a row
 	final bool // a repeat cannot help
 	at    time.Time
-	world uint64
+	world world // when the call began
+}
+
+// world counts what tools with side effects did to the world that other calls see.
+type world struct {
+	changes uint64 // they succeeded
+	doubts  uint64 // nobody knows
 }
 
 // step is the outcome of a call in history. The zero step equals none.
@@ -71,13 +77,13 @@ func (p *past) begin(c *call, now time.Time) *toolcircuit.OpenError {
 		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall}
 	}
 	rec.running++
-	c.mark = rec.mark
+	c.mark, c.world = rec.mark, p.world
 	return nil
 }
 
 // repeats returns the refusal of a call that would repeat what has come of it before.
 func (p *past) repeats(id digest, now time.Time) *toolcircuit.OpenError {
-	if rec := p.records[id]; rec != nil && rec.times > 0 && rec.world == p.world {
+	if rec := p.records[id]; rec != nil && rec.times > 0 && rec.holdsIn(p.world) {
 		if rec.final {
 			return &toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: rec.kind}
 		}
@@ -99,16 +105,19 @@ func (p *past) pause(kind toolcircuit.Kind, from time.Time) *toolcircuit.OpenErr
 
 // end takes in what came of a call that has begun.
 func (p *past) end(c *call, o outcome, way digest, now time.Time, turn uint64) {
-	rec := &record{} // of a call that nobody compares
-	if c.guarded {
-		rec = p.records[c.id]
-		rec.running--
-		defer p.tidy(rec)
+	kind := o.verdict.Kind
+	if o.executed && c.writes {
+		p.world.after(kind)
 	}
+	if !c.guarded {
+		return // nor does it hide a round of the others
+	}
+	rec := p.records[c.id]
+	rec.running--
+	defer p.tidy(rec)
 	if !o.executed {
 		return
 	}
-	kind := o.verdict.Kind
 	switch kind {
 	case toolcircuit.KindCanceled, toolcircuit.KindInterrupt, toolcircuit.KindRejected:
 		return // which is no outcome
@@ -116,9 +125,6 @@ func (p *past) end(c *call, o outcome, way digest, now time.Time, turn uint64) {
 	well := kind == toolcircuit.KindOK || kind == toolcircuit.KindSlow || kind == toolcircuit.KindDuplicate
 	if well {
 		rec.failure = failure{}
-		if c.writes && kind != toolcircuit.KindDuplicate {
-			p.world++
-		}
 	}
 	if rec.mark != c.mark {
 		return // known from a call at the same time
@@ -127,12 +133,9 @@ func (p *past) end(c *call, o outcome, way digest, now time.Time, turn uint64) {
 	s := step{id: c.id, way: way}
 	if !well {
 		s.kind = kind
-		rec.fail(o.verdict, way, now, p.world)
+		rec.fail(o.verdict, way, now, c.world)
 	}
 	p.add(s, now)
-	if !c.guarded {
-		return
-	}
 	if rec.times > 0 {
 		p.keep(rec)
 	}
@@ -143,13 +146,32 @@ func (p *past) end(c *call, o outcome, way digest, now time.Time, turn uint64) {
 	}
 }
 
-// fail counts a failure.
-func (f *failure) fail(v toolcircuit.Verdict, way digest, now time.Time, world uint64) {
-	if f.way != way || way == (digest{}) || f.world != world {
+// after takes in how a call with side effects went.
+func (w *world) after(kind toolcircuit.Kind) {
+	switch kind {
+	case toolcircuit.KindOK, toolcircuit.KindSlow, toolcircuit.KindDuplicate:
+		w.changes++
+	case toolcircuit.KindRateLimited, toolcircuit.KindUnauthorized, toolcircuit.KindInvalid, toolcircuit.KindNotFound,
+		toolcircuit.KindConflict, toolcircuit.KindInterrupt: // no effect, or none yet
+	default:
+		w.doubts++ // and the model is told to look
+	}
+}
+
+// holdsIn reports whether f says something about a call in the world w. What failed for good may
+// be mended by an effect in doubt; other failures are not, or failing writes would excuse one
+// another.
+func (f *failure) holdsIn(w world) bool {
+	return f.world == w || !f.final && f.world.changes == w.changes
+}
+
+// fail counts a failure of a call that began in the world w.
+func (f *failure) fail(v toolcircuit.Verdict, way digest, now time.Time, w world) {
+	if f.way != way || way == (digest{}) || !f.holdsIn(w) {
 		f.times = 0
 	}
 	f.times++
-	f.kind, f.way, f.at, f.world = v.Kind, way, now, world
+	f.kind, f.way, f.at, f.world = v.Kind, way, now, w
 	f.final = false
 	switch v.Kind {
 	case toolcircuit.KindInvalid, toolcircuit.KindUnauthorized, toolcircuit.KindNotFound, toolcircuit.KindConflict:
@@ -232,6 +254,7 @@ func (p *past) tidy(rec *record) {
 
 // advice is a warning about a call of a tool.
 type advice struct {
+	kind  toolcircuit.Kind
 	times int // failed; 0: the same results
 	final bool
 }
@@ -241,12 +264,12 @@ func (p *past) warn(tool string, rec *record) {
 		p.advice = map[digest]advice{}
 	}
 	if len(p.advice) < p.limits.Memory {
-		p.advice[digestOf([]byte(tool))] = advice{rec.times, rec.final}
+		p.advice[digestOf([]byte(tool))] = advice{rec.kind, rec.times, rec.final}
 	}
 }
 
 // advise returns the advice about a tool, once. It limits itself to that tool
-// (NousResearch/hermes-agent#28592).
+// (NousResearch/hermes-agent#28592), and is true in the result of any of its calls.
 func (p *past) advise(tool string) string {
 	if len(p.advice) == 0 {
 		return ""
@@ -264,7 +287,11 @@ func (p *past) advise(tool string) string {
 	case a.times > 0:
 		why, do = fmt.Sprintf("failed in the same way, in a row: %d", a.times), "Change the arguments."
 	}
-	return fmt.Sprintf("A call of %s %s. The next one with the same arguments will be refused. "+
+	switch a.kind {
+	case toolcircuit.KindTimeout, toolcircuit.KindDeadline, toolcircuit.KindUnavailable:
+		do = "Go on without it for now."
+	}
+	return fmt.Sprintf("This or an earlier call of %s %s. The next one with the same arguments will be refused. "+
 		"Other arguments and other tools remain usable. %s", tool, why, do)
 }
 

@@ -219,10 +219,9 @@ func TestA034Rounds(t *testing.T) {
 	require.Equal(t, 100, newAgent(t, guarded, toolset.Limits{}).round(5, same), "too long to be one")
 
 	a := newAgent(t, guarded, toolset.Limits{})
-	for range 10 { // nobody knows whether the calls between are the same
+	for i := range 10 { // other calls in between
 		a.runs("a", `1`, "x", nil)
-		_, err := toolset.Do(a.ctx, a.Set, "b", toolset.Unknown, func(context.Context) (int, error) { return 0, nil })
-		require.NoError(t, err)
+		a.runs("b", fmt.Sprint(i), "x", nil)
 	}
 	a.runs("a", `1`, "x", nil)
 	a.runs("a", `1`, "x", nil)
@@ -307,11 +306,28 @@ func TestA077Advice(t *testing.T) {
 	} {
 		a := newAgent(t, guarded, toolset.Limits{})
 		r := give(a)
-		require.Contains(t, r.Advice, "A call of web_search ", name)
+		require.Contains(t, r.Advice, "This or an earlier call of web_search ", name)
 		require.Contains(t, r.Advice, "ther tools remain usable", name)
 		require.Less(t, len(strings.Fields(r.Advice)), 60, name)
 		require.NotContains(t, r.Advice, "lookup", name)
 		require.Empty(t, a.runs("web_search", `2`, "new", nil).Advice, "it comes once")
+	}
+}
+
+// Results may be made in another order than the calls ended.
+func TestAdviceIsTrueInAnotherResult(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	_, err := toolset.Do(a.ctx, a.Set, "free", 1, func(context.Context) (int, error) { return 0, errMissing })
+	require.Equal(t, errMissing, err)
+	require.Contains(t, a.runs("free", `2`, "x", nil).Advice, "This or an earlier call of free failed")
+}
+
+func TestAdviceForAnOutageIsNotToChangeTheArguments(t *testing.T) {
+	for _, failure := range []error{context.DeadlineExceeded, errDown} {
+		a := newAgent(t, guarded, toolset.Limits{Repeats: 1})
+		advice := a.runs("free", `1`, nil, failure).Advice
+		require.NotContains(t, advice, "Change the arguments")
+		require.Contains(t, advice, "Go on without it for now")
 	}
 }
 
@@ -391,7 +407,7 @@ func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
 	a := newAgent(t, c, toolset.Limits{})
 	a.runs("read_file", `"x"`, nil, errMissing)
 	a.runs("list", `"x"`, "nothing", nil)
-	a.runs("write_file", `"x"`, nil, toolcircuit.Benign(errors.New("disk full")))
+	a.runs("write_file", `"x"`, nil, &toolcircuit.HTTPError{StatusCode: 422})
 	a.blocked("read_file", `"x"`, repeated)
 	a.runs("write_file", `"y"`, "done", nil)
 	a.runs("read_file", `"x"`, nil, errMissing)
@@ -400,6 +416,86 @@ func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
 		a.runs("read_file", `"y"`, nil, errors.New("locked"))
 		a.runs("read_file", `"y"`, nil, errors.New("locked"))
 		a.runs("write_file", fmt.Sprint(i), "done", nil)
+	}
+}
+
+// The model is told to check whether a write took effect, so it must be able to.
+func TestEffectInDoubtCanBeChecked(t *testing.T) {
+	c := toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}, "get": {}}}
+	for name, failure := range map[string]error{
+		"timeout":     context.DeadlineExceeded,
+		"unavailable": errDown,
+		"unknown":     errors.New("boom"),
+	} {
+		a := newAgent(t, c, toolset.Limits{})
+		a.runs("get", `1`, nil, errMissing)
+		require.Equal(t, "unknown", a.runs("create", `1`, nil, failure).Outcome, name)
+		a.runs("get", `1`, nil, errMissing)
+		a.blocked("get", `1`, repeated)
+		a.runs("create", `1`, nil, failure)
+		a.runs("create", `1`, nil, failure)
+		a.blocked("create", `1`, repeated)
+	}
+	for name, create := range map[string]func(context.Context) (int, error){
+		"panic":    func(context.Context) (int, error) { panic("create") },
+		"canceled": func(context.Context) (int, error) { return 0, context.Canceled },
+	} {
+		a := newAgent(t, c, toolset.Limits{})
+		a.runs("get", `1`, nil, errMissing)
+		func() {
+			defer func() { recover() }()
+			toolset.Do(a.ctx, a.Set, "create", 1, create)
+		}()
+		_, ran := a.ask("get", `1`, "there", nil)
+		require.True(t, ran, name)
+	}
+}
+
+// Writes that fail among others must not excuse one another.
+func TestEffectsInDoubtDoNotRestartTheCount(t *testing.T) {
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: true}}}, toolset.Limits{})
+	for range 3 {
+		for i := range 6 {
+			a.runs("pay", fmt.Sprint(i), nil, errors.New("boom"))
+		}
+	}
+	for i := range 6 {
+		a.blocked("pay", fmt.Sprint(i), repeated)
+	}
+}
+
+func TestDuplicateLetsFailuresBeTriedAgain(t *testing.T) {
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}}}, toolset.Limits{})
+	for range 3 {
+		a.runs("get", `1`, nil, errors.New("locked"))
+	}
+	a.blocked("get", `1`, repeated)
+	a.runs("create", `1`, "x", toolcircuit.Duplicate(errors.New("exists")))
+	a.runs("get", `1`, "there", nil)
+}
+
+func TestReadThatBeganBeforeTheWriteIsNotHeldAgainstTheRun(t *testing.T) {
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}}}, toolset.Limits{})
+	early := a.begin1("get")
+	a.runs("create", `1`, "x", nil)
+	early.Settle(a.ctx, nil, errMissing)
+	a.runs("get", `1`, "there", nil)
+}
+
+func TestExcludedAndUnknownCallsHideNoRound(t *testing.T) {
+	for _, between := range []string{"think", "note"} {
+		a := newAgent(t, toolset.Config{Excluded: []string{"think"}}, toolset.Limits{Key: func(tool string, args any) any {
+			if tool == "note" {
+				return toolset.Unknown
+			}
+			return args
+		}})
+		for i := range 3 {
+			a.runs("search", `1`, "none", nil)
+			a.runs(between, `1`, i, nil)
+		}
+		a.blocked("search", `1`, repeated)
+		a.runs(between, `1`, 0, nil)
 	}
 }
 
@@ -511,6 +607,15 @@ func TestCodeOfTheUserThatDoesNotReturn(t *testing.T) {
 			require.Equal(t, toolcircuit.KindPanic, a.blocked(tool, `1`, repeated).Cause)
 		}
 	})
+}
+
+type handle struct{ rows int }
+
+func TestResultsThatJSONCannotTellApart(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	for i := range 10 {
+		a.runs("free", `1`, &handle{i}, nil)
+	}
 }
 
 func TestArgumentsThatTheToolChanges(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // Limits are the bounds of one run. The zero value is usable: no budgets, and repeats are
 // refused.
 type Limits struct {
-	// Calls is the number of calls that may run. One that is refused uses up none. Zero: no
-	// bound.
+	// Calls is the number of calls that may run. One that is refused gives back what it held
+	// until then. Zero: no bound.
 	Calls int
 	// Time is how long after [Set.Session] calls may begin. Those under way go on: give them a
 	// context that ends. Zero: no bound.
@@ -103,8 +103,9 @@ const (
 //
 // The same call is the same tool with the same arguments, compared as JSON values: the order of
 // keys and the way a number is written mean nothing, a member that is null is not an absent
-// one, and 2^53+1 is not 2^53. Arguments that are [Unknown] or that JSON cannot hold are never
-// the same. Pass text that a model wrote as a [encoding/json.RawMessage]. A call repeats when
+// one, and 2^53+1 is not 2^53. Arguments that are or hold [Unknown], that JSON cannot hold, or
+// that hold a struct of which it shows nothing, are never the same. Pass text that a model wrote
+// as a [encoding/json.RawMessage]. A call repeats when
 //
 //   - it failed for good: invalid, unauthorized, not_found or conflict
 //   - it failed Limits.Repeats times in the same way: by kind, and by text where the kind is
@@ -114,8 +115,19 @@ const (
 //     same results
 //
 // A failure is forgotten once the same call or a tool with SideEffects succeeds, for that may
-// have mended it. Calls at the same time count once. Tools in Config.Excluded repeat as they
-// like, and with Config.Disabled nothing is refused.
+// have mended it; one for good also when such a tool fails and nobody knows whether it took
+// effect, so that the model can check. So [Tool].SideEffects also says which tools change the
+// world. What failed for good and was mended outside the run needs a new session. Calls at the
+// same time count once.
+//
+// Tools in Config.Excluded repeat as they like, and with Config.Disabled nothing is refused. A
+// tool that returns the same each time, such as scroll_down, needs that or a Limits.Key of
+// Unknown. Calls of either kind do not break a round. A result is compared as it is when the
+// call ends: a tool must not change a value that it has returned.
+//
+// The attempts of a retry around a tool are calls like others, for budgets and for repeats. If
+// one is refused after another has run, return the error of the one that ran: the refusal would
+// tell the model that nothing was executed.
 //
 // A Session owns no goroutine. All methods are safe for concurrent use.
 type Session struct {
@@ -138,6 +150,7 @@ type Session struct {
 // and no two runs may share it, for it is part of each [IdempotencyKey]. Limits are copied and
 // checked; an error names the field.
 func (s *Set) Session(runID string, l Limits) (*Session, error) {
+	s.inForce()
 	if runID == "" {
 		return nil, errors.New("toolset: Session: runID is empty")
 	}
@@ -170,6 +183,7 @@ func (s *Set) session(ctx context.Context) *Session {
 // NextTurn begins another turn of the run: refused calls are counted from zero, and a
 // StopReason that was that of the turn is gone. What failed is still known.
 func (r *Session) NextTurn() {
+	r.mustBe()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turn++
@@ -181,9 +195,10 @@ func (r *Session) NextTurn() {
 	}
 }
 
-// StopReason returns why the run should go no further: the zero Stop if it may. It stays
-// readable after Close.
+// StopReason returns why the run should go no further: the zero Stop if it may, also once a call
+// has given back the last of the budget. It stays readable after Close.
 func (r *Session) StopReason() Stop {
+	r.mustBe()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stop
@@ -192,10 +207,17 @@ func (r *Session) StopReason() Stop {
 // Close ends the run and forgets its calls. Later calls are refused as budget_exhausted and
 // count for nothing; those under way end as ever.
 func (r *Session) Close() {
+	r.mustBe()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	r.past = past{}
+}
+
+func (r *Session) mustBe() {
+	if r == nil {
+		panic("toolset: the Session is nil; make one with Set.Session")
+	}
 }
 
 // call is one call that a session has let through.
@@ -209,6 +231,7 @@ type call struct {
 	guarded bool // against repeats
 	writes  bool // the tool has side effects
 	mark    int  // outcomes of the same call when it began
+	world   world
 	told    atomic.Bool
 }
 
@@ -302,6 +325,9 @@ func (r *Session) settle(ctx context.Context, c *call, o outcome, way digest) {
 	if !r.closed {
 		if !o.executed {
 			r.calls--
+			if r.stop.Reason == StopBudgetExhausted { // no longer
+				r.stop = Stop{}
+			}
 		}
 		r.past.end(c, o, way, now, r.turn)
 	}

@@ -149,6 +149,26 @@ func TestBudgetOfCalls(t *testing.T) {
 	require.Zero(t, a.circuit("api").Streak)
 }
 
+// A call that is refused after all gives back what it held of the budget.
+func TestBudgetGivenBackIsNotExhausted(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{Calls: 1})
+	p := a.begin("a")
+	a.blocked("b", `2`, budget)
+	require.Equal(t, toolset.StopBudgetExhausted, a.run.StopReason().Reason)
+	p.Release()
+	require.Zero(t, a.run.StopReason())
+	a.runs("b", `2`, "x", nil)
+	a.blocked("b", `3`, budget)
+	require.Equal(t, toolset.StopBudgetExhausted, a.run.StopReason().Reason)
+}
+
+func TestNilSession(t *testing.T) {
+	var none *toolset.Session
+	for _, method := range []func(){none.NextTurn, none.Close, func() { none.StopReason() }} {
+		require.PanicsWithValue(t, "toolset: the Session is nil; make one with Set.Session", method)
+	}
+}
+
 func TestBudgetOfTime(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Time: time.Minute})
 	a.clock.Add(time.Minute - 1)

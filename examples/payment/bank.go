@@ -25,7 +25,7 @@ type bank struct {
 	payees map[string]*record
 }
 
-// record is what the bank saw of the payments to one payee.
+// record is what the bank saw of the payments to one payee since it began to watch.
 type record struct {
 	attempts, effects int
 	keys              map[string]bool
@@ -43,10 +43,6 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.mu.Unlock()
 	key := r.Header.Get("Idempotency-Key")
 	seen := b.payees[p.To]
-	if seen == nil {
-		seen = &record{keys: map[string]bool{}}
-		b.payees[p.To] = seen
-	}
 	seen.attempts++
 	seen.keys[key] = true
 	if time.Now().Before(seen.notBefore) {
@@ -74,13 +70,21 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		made = receipt{Number: len(b.paid) + 1}
 		b.paid[key] = made
 	}
-	if p.To == "shop" && first {
+	if p.To == "shop" && first || p.To == "lost" {
 		panic(http.ErrAbortHandler) // the payment is made, the answer is lost
 	}
 	if again {
 		w.WriteHeader(http.StatusConflict)
 	}
 	json.NewEncoder(w).Encode(made)
+}
+
+// watch returns a new record of the payments to one payee.
+func (b *bank) watch(payee string) *record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.payees[payee] = &record{keys: map[string]bool{}}
+	return b.payees[payee]
 }
 
 // open starts a bank and returns its address.

@@ -1,6 +1,6 @@
 // Payment retries a payment that must happen once: only what may help is tried again, all
-// attempts have one key, the bank's wishes are obeyed, and the model cannot repeat what failed
-// for good.
+// attempts have one key, the bank's wishes are obeyed, the model cannot repeat what failed for
+// good, and it reads of the last attempt that ran, whatever refused the next.
 package main
 
 import (
@@ -28,6 +28,10 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // send is one attempt.
 func send(ctx context.Context, url string, p payment) (receipt, error) {
+	key := toolset.IdempotencyKey(ctx)
+	if key == "" {
+		return receipt{}, errors.New("no idempotency key: a second attempt could pay twice")
+	}
 	body, err := json.Marshal(p)
 	if err != nil {
 		return receipt{}, err
@@ -36,7 +40,7 @@ func send(ctx context.Context, url string, p payment) (receipt, error) {
 	if err != nil {
 		return receipt{}, err
 	}
-	req.Header.Set("Idempotency-Key", toolset.IdempotencyKey(ctx))
+	req.Header.Set("Idempotency-Key", key)
 	resp, err := client.Do(req)
 	if err != nil {
 		return receipt{}, err
@@ -72,13 +76,20 @@ func payTool(set *toolset.Set, url string) func(context.Context, payment) (toolc
 	return func(ctx context.Context, p payment) (toolcircuit.Result[receipt], error) {
 		patient, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
+		var last error // of an attempt that ran
 		made, err := backoff.Retry(patient, func() (receipt, error) {
 			if err := set.Circuit(ctx, "pay").Wait(patient); err != nil {
 				return receipt{}, backoff.Permanent(err)
 			}
 			made, err := attempt(patient, p)
+			if !errors.Is(err, toolcircuit.ErrCircuitOpen) {
+				last = err
+			}
 			return made, instruct(err)
 		}, backoff.WithBackOff(backoff.NewConstantBackOff(10*time.Millisecond)), backoff.WithMaxElapsedTime(patience))
+		if err != nil && last != nil { // a refusal would say that nothing was executed
+			err = last
+		}
 		return toolset.SoftResultOf(ctx, set, "pay", made, err)
 	}
 }
@@ -99,17 +110,18 @@ func main() {
 
 	pay := payTool(set, url)
 	show := func(what string, p payment) {
+		seen := b.watch(p.To)
 		r, err := pay(ctx, p)
 		check(err)
 		text, err := json.Marshal(r)
 		check(err)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		seen := b.payees[p.To]
 		fmt.Printf("%s\n  attempts %d, too early %d, keys %d, effects %d\n  %s\n", what,
 			seen.attempts, seen.early, len(seen.keys), seen.effects, text)
 	}
 	show("The bank pays and drops the answer. The second attempt has the same key.", payment{"shop", 1000})
+	show("The bank pays and drops every answer. The fourth attempt is refused, which does not make the others undone.", payment{"lost", 700})
 	show("The bank is busy and asks for a second of patience.", payment{"busy", 500})
 	show("The bank asks for a minute, which is more than there is.", payment{"closed", 500})
 	show("There is no such account, so nothing is tried again.", payment{"nobody", 500})

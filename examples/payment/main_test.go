@@ -6,16 +6,19 @@ func Example() {
 	// The bank pays and drops the answer. The second attempt has the same key.
 	//   attempts 2, too early 0, keys 1, effects 1
 	//   {"status":"ok","value":{"number":1},"outcome":"duplicate"}
+	// The bank pays and drops every answer. The fourth attempt is refused, which does not make the others undone.
+	//   attempts 3, too early 0, keys 1, effects 1
+	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","outcome":"unknown","cause":"unavailable","retryable":false,"nextActions":["escalate"],"message":"pay failed: bank was unreachable or broken. Whether it took effect is not known. Before you call it again, check whether it did; if you cannot, tell the user.","advice":"This or an earlier call of pay failed in the same way, in a row: 3. The next one with the same arguments will be refused. Other arguments and other tools remain usable. Go on without it for now."}
 	// The bank is busy and asks for a second of patience.
 	//   attempts 2, too early 0, keys 1, effects 1
-	//   {"status":"ok","value":{"number":2}}
+	//   {"status":"ok","value":{"number":3}}
 	// The bank asks for a minute, which is more than there is.
 	//   attempts 1, too early 0, keys 1, effects 0
 	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","outcome":"unknown","cause":"unavailable","retryable":false,"retryAfterMs":60000,"nextActions":["escalate"],"message":"pay failed: bank was unreachable or broken. Whether it took effect is not known. Do not call it for 60 s. Before you call it again, check whether it did; if you cannot, tell the user."}
 	// There is no such account, so nothing is tried again.
 	//   attempts 1, too early 0, keys 1, effects 0
-	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","executed":true,"cause":"not_found","retryable":false,"nextActions":["answer_without"],"message":"pay ran and failed: bank found no such thing. The same call is not likely to work later. Change the arguments, or answer without it and say what is missing.","advice":"A call of pay failed in a way that a repeat cannot mend. The next one with the same arguments will be refused. Other arguments and other tools remain usable. Change the arguments."}
+	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","executed":true,"cause":"not_found","retryable":false,"nextActions":["answer_without"],"message":"pay ran and failed: bank found no such thing. The same call is not likely to work later. Change the arguments, or answer without it and say what is missing.","advice":"This or an earlier call of pay failed in a way that a repeat cannot mend. The next one with the same arguments will be refused. Other arguments and other tools remain usable. Change the arguments."}
 	// The model tries the same call again, and is refused.
-	//   attempts 1, too early 0, keys 1, effects 0
-	//   {"status":"blocked","reason":"repeated_call","dependency":"bank","tool":"pay","executed":false,"cause":"not_found","retryable":false,"nextActions":["answer_without"],"blockedCalls":1,"message":"pay was not executed: this run sent the same call before, and bank found no such thing. Other arguments and other tools remain usable. Do not call pay with these arguments until the next run. Change the arguments, or answer without it and say what is missing."}
+	//   attempts 0, too early 0, keys 0, effects 0
+	//   {"status":"blocked","reason":"repeated_call","dependency":"bank","tool":"pay","executed":false,"cause":"not_found","retryable":false,"nextActions":["answer_without"],"blockedCalls":2,"message":"pay was not executed: this run sent the same call before, and bank found no such thing. Other arguments and other tools remain usable. Do not call pay with these arguments until the next run. Change the arguments, or answer without it and say what is missing."}
 }
