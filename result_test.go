@@ -936,3 +936,19 @@ func TestFailureThatOpens(t *testing.T) {
 	assert.Equal(t, webSearch.Alternatives, r.Alternatives)
 	assert.Contains(t, r.Message, "Do not call it for 60 s. Use cached_search")
 }
+
+// A dependency that asks for a wait gets it, also from a model whose circuit is closed, but no
+// more than the policy allows.
+func TestFailureWithAWait(t *testing.T) {
+	for asked, want := range map[time.Duration]int64{5 * time.Second: 5_000, 24 * time.Hour: 600_000} {
+		c := toolcircuit.MustNew("search-api", toolcircuit.Options{Clock: clock.NewMock(), Tool: webSearch})
+		tool := toolcircuit.WrapSoft(c, func(context.Context, string) (string, error) {
+			return "", &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: asked}
+		})
+		r, err := tool(context.Background(), "")
+		require.NoError(t, err)
+		assert.Equal(t, want, r.RetryAfterMS)
+		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionPause}, r.NextActions)
+		assert.Contains(t, r.Message, "Go on with other work first.")
+	}
+}

@@ -499,6 +499,12 @@ func TestAbandon(t *testing.T) {
 			_, err := toolcircuit.Abandon(func(context.Context, int) (int, error) { panic("ran") })(ctx, 1)
 			require.ErrorIs(t, err, context.Canceled)
 		},
+		"a nil context is named": func(t *testing.T) {
+			panicked, _ := quits(func() {
+				toolcircuit.Abandon(func(context.Context, int) (int, error) { return 0, nil })(nil, 1)
+			})
+			require.Equal(t, "toolcircuit: Abandon: ctx is nil", panicked)
+		},
 		"its panic happens in the caller": func(t *testing.T) {
 			boom := errors.New("boom")
 			panicked, _ := quits(func() {
