@@ -112,8 +112,9 @@ func BenchmarkCall(b *testing.B) {
 				p, err := c.Allow(ctx)
 				if err == nil {
 					defer p.Release()
-					n, err := bareCall(ctx, in)
-					_ = n
+					n := in[2]
+					op := func(context.Context) (int, error) { return in[0] + n, nil }
+					_, err := op(ctx)
 					p.Settle(ctx, nil, err)
 				}
 			}

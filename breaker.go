@@ -276,7 +276,7 @@ type Permit struct {
 	over    atomic.Bool
 	c       *ToolCircuit
 	by      *state
-	started time.Time
+	started time.Duration
 }
 
 // Allow asks for one call in two steps, where Do cannot enclose it: streams, hooks,
@@ -286,16 +286,21 @@ type Permit struct {
 func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
-		p.by = s
+		p.c, p.by = c, s
 	} else {
-		a := attempt{mode: twoStep}
-		if err = c.begin(ctx, &a); err != nil {
-			return
-		}
-		p.by, p.started = a.by, a.started
+		err = p.begin(ctx, c)
 	}
-	p.c = c
 	return
+}
+
+// begin is Allow for all that a plain circuit does not need.
+func (p *Permit) begin(ctx context.Context, c *ToolCircuit) error {
+	a := attempt{mode: twoStep}
+	if err := c.begin(ctx, &a); err != nil {
+		return err
+	}
+	p.c, p.by, p.started = c, a.by, a.started
+	return nil
 }
 
 // Settle judges what came of the call and records it. Pass a nil value where no Classifier
@@ -310,6 +315,11 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) {
 	if _, ok := value.(judged); !ok && err == nil && p.by.plain && p.c.healthy(p.by) {
 		return
 	}
+	p.finish(ctx, value, err)
+}
+
+// finish is Settle for all that a plain circuit and a healthy call do not need.
+func (p *Permit) finish(ctx context.Context, value any, err error) {
 	a := p.attempt()
 	p.c.finish(ctx, &a, value, err)
 }
@@ -350,7 +360,7 @@ func IsProbe(ctx context.Context) bool {
 type attempt struct {
 	by      *state // that admitted it
 	mode    mode
-	started time.Time // only if by.watched
+	started time.Duration // since by began, only if by.watched
 	ctx     context.Context
 	cancel  context.CancelFunc
 	timeout *CallTimeoutError // the cause that ctx ends with when CallTimeout is over
@@ -392,26 +402,32 @@ func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	} else {
 		a.by = by
 	}
-	if !a.probe() {
+	if a.probe() {
+		c.prepareProbe(ctx, a)
+	} else {
 		c.prepare(ctx, a)
-		return nil
 	}
+	return nil
+}
+
+// prepareProbe is prepare for a probe, whose slot comes back if OnEvent or a context of the
+// user's ends the goroutine.
+func (c *ToolCircuit) prepareProbe(ctx context.Context, a *attempt) {
 	ready := false
 	defer func() {
-		if !ready { // OnEvent or a context of the user's ended the goroutine
+		if !ready {
 			c.record(context.Background(), a, Verdict{}, nil, 0)
 		}
 	}()
 	c.deliver()
 	c.prepare(ctx, a)
 	ready = true
-	return nil
 }
 
 // prepare gives an admitted call its context and its time.
 func (c *ToolCircuit) prepare(ctx context.Context, a *attempt) {
 	if a.by.watched {
-		a.started = c.clock.Now()
+		a.started = c.clock.Since(a.by.since)
 	}
 	if a.mode&twoStep != 0 {
 		return
@@ -473,7 +489,7 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err error) (v Verdict, handOn error) {
 	o := Outcome{Dependency: c.dependency, Value: value, Err: err}
 	if a.by.watched {
-		o.Elapsed = max(c.clock.Since(a.started), 0)
+		o.Elapsed = max(c.clock.Since(a.by.since)-a.started, 0)
 	}
 	late := a.late(o.Elapsed)
 	if handOn = err; late && err != nil && err != errNoReturn && err != error(a.timeout) {
