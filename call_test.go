@@ -701,7 +701,7 @@ func TestNilCircuit(t *testing.T) {
 			"SetPolicy":   func() { _ = c.SetPolicy(toolcircuit.Policy{}) },
 			"SetOverride": func() { c.SetOverride(toolcircuit.OverrideOpen) },
 			"Reset":       func() { c.Reset() },
-			"For":         func() { c.For(toolcircuit.Tool{}) },
+			"WithTool":    func() { c.WithTool(toolcircuit.Tool{}) },
 			"Twin":        func() { c.Twin("x") },
 		} {
 			panicked, _ := quits(f)

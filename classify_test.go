@@ -30,19 +30,19 @@ import (
 // The verdicts that the tables below speak of.
 
 func counted(k toolcircuit.Kind) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: k}
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: k}
 }
 
 func ignored(k toolcircuit.Kind) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.Ignore, Kind: k}
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectIgnore, Kind: k}
 }
 
 func healed(k toolcircuit.Kind) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: k}
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: k}
 }
 
 func paused(k toolcircuit.Kind, d time.Duration) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: k, RetryAfter: d}
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: k, RetryAfter: d}
 }
 
 func after(v toolcircuit.Verdict, d time.Duration) toolcircuit.Verdict {
@@ -213,12 +213,12 @@ func TestClassifyRules(t *testing.T) {
 func TestEffectString(t *testing.T) {
 	var zero toolcircuit.Effect
 	for effect, want := range map[toolcircuit.Effect]string{
-		zero:              "ignore",
-		toolcircuit.Count: "count",
-		toolcircuit.Heal:  "heal",
-		toolcircuit.Pause: "pause",
-		4:                 "Effect(4)",
-		9:                 "Effect(9)",
+		zero:                    "ignore",
+		toolcircuit.EffectCount: "count",
+		toolcircuit.EffectHeal:  "heal",
+		toolcircuit.EffectPause: "pause",
+		4:                       "Effect(4)",
+		9:                       "Effect(9)",
 	} {
 		require.Equal(t, want, effect.String())
 	}
@@ -411,10 +411,10 @@ func TestClassifierOrder(t *testing.T) {
 		"heal a known":              {healed(""), nil, busy, healthy},
 		"heal has no wait":          {after(healthy, 3), nil, busy, healthy},
 		"ignore has no wait":        {after(invalid, 3), nil, busy, invalid},
-		"wait alone, by the rules":  {toolcircuit.Verdict{RetryAfter: 3}, nil, busy, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: 3}},
+		"wait alone, by the rules":  {toolcircuit.Verdict{RetryAfter: 3}, nil, busy, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: 3}},
 		"wait alone, for a 429":     {toolcircuit.Verdict{RetryAfter: 3}, nil, &toolcircuit.HTTPError{StatusCode: 429}, paused(toolcircuit.KindRateLimited, 3)},
 		"wait alone, for a mistake": {toolcircuit.Verdict{RetryAfter: 3}, nil, &toolcircuit.HTTPError{StatusCode: 400}, ignored(toolcircuit.KindInvalid)},
-		"a wait that is none":       {toolcircuit.Verdict{RetryAfter: -1}, nil, &toolcircuit.HTTPError{StatusCode: 500}, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable}},
+		"a wait that is none":       {toolcircuit.Verdict{RetryAfter: -1}, nil, &toolcircuit.HTTPError{StatusCode: 500}, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}},
 		"pause a value":             {paused("", 3), 1, nil, paused(toolcircuit.KindRateLimited, 3)},
 		"pause an unknown":          {paused("", 3), nil, errOpaque, paused(toolcircuit.KindRateLimited, 3)},
 		"pause a known":             {paused("", 3), nil, lateErr{true}, paused(toolcircuit.KindTimeout, 3)},
@@ -529,7 +529,7 @@ func TestA014Throttled(t *testing.T) {
 		if e.StatusCode != http.StatusTooManyRequests {
 			return toolcircuit.Verdict{}
 		}
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: e.RetryAfter}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, RetryAfter: e.RetryAfter}
 	})
 	got, _ := settledWith(t, throttled, toolcircuit.Policy{}, nil, &toolcircuit.HTTPError{StatusCode: 429})
 	require.Equal(t, ignored(toolcircuit.KindRateLimited), got)
@@ -610,7 +610,7 @@ func TestR19ResultThatMeansFailure(t *testing.T) {
 func TestR20RateLimitInPayload(t *testing.T) {
 	limited := func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		r, _ := o.Value.(toolResult)
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: r.wait}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, RetryAfter: r.wait}
 	}
 	got, _ := settledWith(t, limited, toolcircuit.Policy{}, toolResult{wait: time.Minute}, nil)
 	require.Equal(t, paused(toolcircuit.KindRateLimited, time.Minute), got)
@@ -655,11 +655,11 @@ func TestHTTPStatus(t *testing.T) {
 
 		wait := http.Header{"Retry-After": {"7"}}
 		told := row.want
-		if told.Effect == toolcircuit.Count {
+		if told.Effect == toolcircuit.EffectCount {
 			told.RetryAfter = 7 * time.Second
 		}
 		if told.Kind == toolcircuit.KindRateLimited {
-			told.Effect = toolcircuit.Pause
+			told.Effect = toolcircuit.EffectPause
 		}
 		for code := row.first; code <= row.last; code++ {
 			require.Equal(t, row.want, toolcircuit.HTTPStatus(code, nil), code)
@@ -729,7 +729,7 @@ func FuzzRetryAfter(f *testing.F) {
 		v := toolcircuit.HTTPStatus(429, http.Header{"Retry-After": {value}, "Date": {date}})
 		require.Equal(t, toolcircuit.KindRateLimited, v.Kind)
 		require.GreaterOrEqual(t, v.RetryAfter, time.Duration(0))
-		require.Equal(t, v.RetryAfter > 0, v.Effect == toolcircuit.Pause)
+		require.Equal(t, v.RetryAfter > 0, v.Effect == toolcircuit.EffectPause)
 
 		for _, c := range []byte(value) {
 			if c < '0' || c > '9' {

@@ -152,8 +152,8 @@ func TestOnCall(t *testing.T) {
 		return toolcircuit.Verdict{Effect: e, Kind: k}
 	}
 	var (
-		healthy = verdict(toolcircuit.Heal, toolcircuit.KindOK)
-		down    = verdict(toolcircuit.Count, toolcircuit.KindUnavailable)
+		healthy = verdict(toolcircuit.EffectHeal, toolcircuit.KindOK)
+		down    = verdict(toolcircuit.EffectCount, toolcircuit.KindUnavailable)
 	)
 	for _, tt := range []struct {
 		name string
@@ -164,16 +164,16 @@ func TestOnCall(t *testing.T) {
 		{"failed", call(errDown), toolcircuit.Call{State: closed, Executed: true, Verdict: down, Err: errDown}},
 		{"failed with a wait", call(asked(time.Second)), toolcircuit.Call{
 			State: closed, Executed: true, Err: asked(time.Second),
-			Verdict: toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second},
+			Verdict: toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second},
 		}},
 		{"ignored", call(errInvalid), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.Ignore, toolcircuit.KindInvalid), Err: errInvalid,
+			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindInvalid), Err: errInvalid,
 		}},
 		{"slow", all(begin("a"), add(6*time.Second), end("a", nil)), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.Count, toolcircuit.KindSlow), Elapsed: 6 * time.Second,
+			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindSlow), Elapsed: 6 * time.Second,
 		}},
 		{"late", all(begin("a"), add(9*time.Second), end("a", errDown)), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.Count, toolcircuit.KindTimeout), Elapsed: 9 * time.Second,
+			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindTimeout), Elapsed: 9 * time.Second,
 			Err: &toolcircuit.CallTimeoutError{Dependency: "search-api", After: 8 * time.Second, Err: errDown},
 		}},
 		{"probe", all(cooled, call(nil)), toolcircuit.Call{State: halfOpen, Executed: true, Probe: true, Verdict: healthy}},
@@ -198,7 +198,7 @@ func TestOnCall(t *testing.T) {
 		require.ErrorIs(t, got.Err, toolcircuit.ErrCircuitOpen)
 		got.Err = nil
 		require.Equal(t, toolcircuit.Call{
-			Dependency: "search-api", State: open, Verdict: verdict(toolcircuit.Ignore, toolcircuit.KindRejected), RetryAt: time.Unix(60, 0),
+			Dependency: "search-api", State: open, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindRejected), RetryAt: time.Unix(60, 0),
 		}, got)
 	})
 	t.Run("dead on entry", func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestOnCall(t *testing.T) {
 		require.Len(t, r.calls, 4)
 		require.Equal(t, toolcircuit.Call{
 			Dependency: "search-api", RunID: "run-1", State: halfOpen,
-			Verdict: verdict(toolcircuit.Ignore, toolcircuit.KindCanceled), Err: context.Canceled,
+			Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindCanceled), Err: context.Canceled,
 		}, r.calls[3])
 	})
 	t.Run("did not return", func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestOnCall(t *testing.T) {
 			require.Error(t, got.Err)
 			got.Err = nil
 			require.Equal(t, toolcircuit.Call{
-				Dependency: "search-api", State: closed, Executed: true, Verdict: verdict(toolcircuit.Count, toolcircuit.KindPanic),
+				Dependency: "search-api", State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindPanic),
 			}, got)
 		}
 	})
@@ -478,5 +478,5 @@ func TestDeadOnEntryIsIgnored(t *testing.T) {
 	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
 	r.Allow(ctx)
-	require.Equal(t, toolcircuit.Ignore, r.calls[0].Verdict.Effect)
+	require.Equal(t, toolcircuit.EffectIgnore, r.calls[0].Verdict.Effect)
 }

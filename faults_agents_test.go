@@ -74,7 +74,7 @@ func walksAway(err error) func(*rig) {
 // strict is a Classifier that counts every answer with an HTTP status that is no success, of the
 // kind that the rules give it.
 var strict = toolcircuit.ForError(func(*toolcircuit.HTTPError) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.Count}
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 })
 
 // neutral is a Classifier that ignores one error, as one of kind k.
@@ -154,7 +154,7 @@ func TestA001StrictTripsOneTool(t *testing.T) {
 
 	o := policy(nil)
 	o.Classify = toolcircuit.ForError(func(*net.DNSError) toolcircuit.Verdict {
-		return toolcircuit.Verdict{Effect: toolcircuit.Count}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 	})
 	r := newRig(t, o)
 	sibling := r.Twin("search-api/sibling")
@@ -325,7 +325,7 @@ func TestA016RateNeedsSamples(t *testing.T) {
 	})
 	o.Classify = func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		if errors.Is(o.Err, exec.ErrNotFound) {
-			return toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindNotFound}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindNotFound}
 		}
 		return toolcircuit.Verdict{}
 	}
@@ -363,7 +363,7 @@ func TestA019SignOut(t *testing.T) {
 		{all(walksAway(hangUp), walksAway(hangUp), walksAway(hangUp), walksAway(hangUp), walksAway(hangUp)), closed},
 		{calls(5, toolcircuit.Benign(hangUp)), closed},
 		{calls(3, errDown), open},
-		{func(r *rig) { r.For(toolcircuit.Tool{Name: "sign_in"}).Reset() }, closed},
+		{func(r *rig) { r.WithTool(toolcircuit.Tool{Name: "sign_in"}).Reset() }, closed},
 		{call(nil), closed},
 	})
 }
@@ -728,7 +728,7 @@ func TestA056ListingTakesNoProbe(t *testing.T) {
 // what it did, and nothing is done again (agentic-community/mcp-gateway-registry#1668).
 func TestA058WritesDoNotProbe(t *testing.T) {
 	r := run(t, policy(nil), []step{{calls(3, errDown), open}})
-	writes := r.For(toolcircuit.Tool{Name: "refund", SideEffects: true})
+	writes := r.WithTool(toolcircuit.Tool{Name: "refund", SideEffects: true})
 	charged := 0
 	refund := toolcircuit.WrapSoft(writes, func(context.Context, string) (string, error) {
 		charged++
@@ -757,7 +757,7 @@ func TestA058WritesDoNotProbe(t *testing.T) {
 // further cooldown (agentic-community/mcp-gateway-registry#1668).
 func TestA058WritesProbeAtLast(t *testing.T) {
 	writes := func(r *rig) *toolcircuit.ToolCircuit {
-		return r.For(toolcircuit.Tool{Name: "refund", SideEffects: true})
+		return r.WithTool(toolcircuit.Tool{Name: "refund", SideEffects: true})
 	}
 	r := run(t, policy(nil), []step{
 		{calls(3, errDown), open},
@@ -902,7 +902,7 @@ func TestA064CooldownForEver(t *testing.T) {
 			{add(24 * time.Hour), open},
 		})
 		require.False(t, r.Ready())
-		require.False(t, r.For(toolcircuit.Tool{Name: "refund", SideEffects: true}).Ready())
+		require.False(t, r.WithTool(toolcircuit.Tool{Name: "refund", SideEffects: true}).Ready())
 	}
 }
 
@@ -1156,7 +1156,7 @@ func TestA103EveryPathOneGate(t *testing.T) {
 			return refusal == nil
 		},
 		"For": func(c *toolcircuit.ToolCircuit, err error) bool {
-			p, refusal := c.For(toolcircuit.Tool{Name: "other"}).Allow(ctx)
+			p, refusal := c.WithTool(toolcircuit.Tool{Name: "other"}).Allow(ctx)
 			p.Settle(ctx, nil, err)
 			return refusal == nil
 		},
@@ -1336,7 +1336,7 @@ func TestS01FailingValueIsOneFailure(t *testing.T) {
 	o := policy(nil)
 	o.Classify = func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		if o.Value == false {
-			return toolcircuit.Verdict{Effect: toolcircuit.Count}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 		}
 		return toolcircuit.Verdict{}
 	}

@@ -438,7 +438,7 @@ func TestF31ClassifierMisbehaves(t *testing.T) {
 			return toolcircuit.Verdict{Effect: 200, RetryAfter: math.MinInt64}
 		}, toolcircuit.KindUnavailable, open},
 		"kind out of range, a pause without an end": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-			return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: "nonsense", RetryAfter: -1}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: "nonsense", RetryAfter: -1}
 		}, toolcircuit.KindUnknown, halfOpen},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -574,7 +574,7 @@ func TestF44ResultThatMeansFailure(t *testing.T) {
 			o := policy(nil)
 			o.Classify = func(_ context.Context, out toolcircuit.Outcome) toolcircuit.Verdict {
 				if reply, ok := out.Value.(toolReply); ok && reply.isError {
-					return toolcircuit.Verdict{Effect: toolcircuit.Count}
+					return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 				}
 				return toolcircuit.Verdict{}
 			}
@@ -949,7 +949,9 @@ func TestF71ReadsDoNotRace(t *testing.T) {
 	uses := []func(){
 		func() { try(c, nil) },
 		func() { try(c, errDown) },
-		func() { try(c.For(toolcircuit.Tool{Name: "web_search", SideEffects: true}), wait(time.Millisecond)) },
+		func() {
+			try(c.WithTool(toolcircuit.Tool{Name: "web_search", SideEffects: true}), wait(time.Millisecond))
+		},
 		func() { c.SetPolicy(o.Policy) },
 		func() { c.SetOverride(toolcircuit.OverrideClosed) },
 		func() { c.SetOverride(toolcircuit.OverrideNone) },
@@ -1192,9 +1194,9 @@ func TestVariantClassifierIsAskedOnce(t *testing.T) {
 	o := policy(func(p *toolcircuit.Policy) { p.SlowCall, p.FailureRate = time.Hour, 1 })
 	o.Classify = func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
 		if asked++; asked%2 == 0 {
-			return toolcircuit.Verdict{Effect: toolcircuit.Heal}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectHeal}
 		}
-		return toolcircuit.Verdict{Effect: toolcircuit.Count}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 	}
 	r := newRig(t, o)
 	fail := func(context.Context, int) (int, error) { return 0, errInvalid }

@@ -65,7 +65,7 @@ func TestR01TenRoundsForADeadDependency(t *testing.T) {
 func TestR02FiftyEqualCalls(t *testing.T) {
 	r := newRig(t, policy(nil))
 	ran := 0
-	search := toolcircuit.WrapSoft(r.For(toolcircuit.Tool{Name: "web_search"}), func(context.Context, int) (string, error) {
+	search := toolcircuit.WrapSoft(r.WithTool(toolcircuit.Tool{Name: "web_search"}), func(context.Context, int) (string, error) {
 		ran++
 		return "", errDown
 	})
@@ -122,8 +122,8 @@ func TestR07NothingIsSwallowed(t *testing.T) {
 		require.Equal(t, "value", got)
 		require.Equal(t, err, gotErr)
 		for _, wrap := range []func(context.Context, int) (toolcircuit.Result[string], error){
-			toolcircuit.WrapResult(r.For(toolcircuit.Tool{Name: "a"}), tool),
-			toolcircuit.WrapSoft(r.For(toolcircuit.Tool{Name: "b"}), tool),
+			toolcircuit.WrapResult(r.WithTool(toolcircuit.Tool{Name: "a"}), tool),
+			toolcircuit.WrapSoft(r.WithTool(toolcircuit.Tool{Name: "b"}), tool),
 		} {
 			r.ToolCircuit.Reset()
 			result, gotErr := wrap(t.Context(), 0)
@@ -200,7 +200,7 @@ func TestR14RevokedKey(t *testing.T) {
 
 	o := policy(nil)
 	o.Classify = toolcircuit.ForError(func(*toolcircuit.HTTPError) toolcircuit.Verdict {
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: 24 * time.Hour}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, RetryAfter: 24 * time.Hour}
 	})
 	r := run(t, o, []step{{call(errRevoked), open}})
 	b := refusalRead(t, r.ToolCircuit)
@@ -242,7 +242,7 @@ func TestR19NoSuccessForAProbe(t *testing.T) {
 	o := policy(nil)
 	o.Classify = func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		if o.Value == (reply{}) {
-			return toolcircuit.Verdict{Effect: toolcircuit.Count}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
 		}
 		return toolcircuit.Verdict{}
 	}
@@ -261,7 +261,7 @@ func TestR20OpensForThatLong(t *testing.T) {
 	o := policy(nil)
 	o.Classify = func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		if v, ok := o.Value.(reply); ok && v.tryAgainIn > 0 {
-			return toolcircuit.Verdict{Effect: toolcircuit.Pause, RetryAfter: v.tryAgainIn}
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, RetryAfter: v.tryAgainIn}
 		}
 		return toolcircuit.Verdict{}
 	}
@@ -406,7 +406,7 @@ func TestR29WhatIsOpen(t *testing.T) {
 		Cause:      toolcircuit.KindUnavailable,
 		Err:        errDown,
 		Refused:    1,
-		Policy:     r.Policy(),
+		Policy:     filled(t, r.Policy()),
 	}, r.Snapshot())
 	add(59 * time.Second)(r)
 	require.Equal(t, halfOpen, r.Snapshot().State)
@@ -667,7 +667,7 @@ func TestR44TwelveToolsOneServer(t *testing.T) {
 	approvals := 12
 	for n := range 12 {
 		name := fmt.Sprint("tool_", n)
-		tool := toolcircuit.WrapResult(r.For(toolcircuit.Tool{Name: name}), func(context.Context, int) (string, error) {
+		tool := toolcircuit.WrapResult(r.WithTool(toolcircuit.Tool{Name: name}), func(context.Context, int) (string, error) {
 			approvals--
 			return "", errDown
 		})

@@ -185,25 +185,25 @@ func (m *model) end(t *ticket, v toolcircuit.Verdict, err error) {
 	switch p := t.rules; {
 	case v.Kind == toolcircuit.KindPanic:
 	case p.CallTimeout > 0 && took >= p.CallTimeout:
-		v = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindTimeout}
+		v = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindTimeout}
 		if err != nil {
 			err = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: p.CallTimeout, Err: err}
 		}
-	case v.Effect == toolcircuit.Heal && p.SlowCall > 0 && took > p.SlowCall:
-		v = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindSlow}
+	case v.Effect == toolcircuit.EffectHeal && p.SlowCall > 0 && took > p.SlowCall:
+		v = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindSlow}
 	case v.Kind == toolcircuit.KindUnknown:
 		if !t.ghost {
 			m.unclassified++
 		}
 		if p.CountUnknown {
-			v.Effect = toolcircuit.Count
+			v.Effect = toolcircuit.EffectCount
 		}
 	}
 	m.settle(t, v, err)
 }
 
 func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
-	bad := v.Effect == toolcircuit.Count || v.Effect == toolcircuit.Pause
+	bad := v.Effect == toolcircuit.EffectCount || v.Effect == toolcircuit.EffectPause
 	switch {
 	case t.ghost:
 	case t.seq != m.seq:
@@ -219,17 +219,17 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 			m.curveHolds = true
 		}
 	case m.state == closed:
-		if m.FailureRate > 0 && (v.Effect == toolcircuit.Heal || v.Effect == toolcircuit.Count) {
+		if m.FailureRate > 0 && (v.Effect == toolcircuit.EffectHeal || v.Effect == toolcircuit.EffectCount) {
 			m.counted = append(m.counted, sample{m.now, bad})
 		}
 		switch v.Effect {
-		case toolcircuit.Heal:
+		case toolcircuit.EffectHeal:
 			m.forget()
-		case toolcircuit.Pause:
+		case toolcircuit.EffectPause:
 			m.blame(v, err)
 			m.cause = v.Kind
 			m.open(toolcircuit.RulePause, v, m.streak+1, m.streak+1)
-		case toolcircuit.Count:
+		case toolcircuit.EffectCount:
 			m.blame(v, err)
 			news := !m.CountBurstOnce || t.observed == m.observed
 			if news {
@@ -253,7 +253,7 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 			m.slotTaken = false
 		}
 		switch {
-		case v.Effect == toolcircuit.Heal:
+		case v.Effect == toolcircuit.EffectHeal:
 			m.successes++
 			if m.successes >= m.ProbeSuccesses {
 				m.close(toolcircuit.RuleProbe)
@@ -262,7 +262,7 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 			m.forget()
 			m.blame(v, err)
 			rule := toolcircuit.RuleProbe
-			if v.Effect == toolcircuit.Pause {
+			if v.Effect == toolcircuit.EffectPause {
 				rule = toolcircuit.RulePause
 			}
 			m.open(rule, v, 1, 1)
@@ -373,7 +373,7 @@ var fuzzPolicies = func() []toolcircuit.Policy {
 	for _, edit := range edits {
 		p := base
 		edit(&p)
-		policies = append(policies, toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Policy())
+		policies = append(policies, toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy)
 	}
 	return policies
 }()
@@ -383,16 +383,16 @@ var fuzzOutcomes = []struct {
 	err     error
 	verdict toolcircuit.Verdict
 }{
-	{nil, toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: toolcircuit.KindOK}},
-	{errDown, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable}},
+	{nil, toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}},
+	{errDown, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}},
 	{errInvalid, toolcircuit.Verdict{Kind: toolcircuit.KindInvalid}},
 	{errors.New("?"), toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}},
-	{wait(3 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: 3 * time.Second}},
-	{wait(time.Hour), toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Hour}},
-	{asked(time.Second), toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second}},
-	{asked(9 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable, RetryAfter: 9 * time.Second}},
-	{&toolcircuit.HTTPError{StatusCode: 429}, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindRateLimited}},
-	{toolcircuit.Duplicate(errInvalid), toolcircuit.Verdict{Effect: toolcircuit.Heal, Kind: toolcircuit.KindDuplicate}},
+	{wait(3 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: 3 * time.Second}},
+	{wait(time.Hour), toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Hour}},
+	{asked(time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second}},
+	{asked(9 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: 9 * time.Second}},
+	{&toolcircuit.HTTPError{StatusCode: 429}, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindRateLimited}},
+	{toolcircuit.Duplicate(errInvalid), toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindDuplicate}},
 }
 
 // pair is a circuit and its model, side by side.
@@ -520,7 +520,7 @@ func (p *pair) step(op, arg byte) {
 		}
 		require.Equal(p, panicked, err)
 		// What stands for its error is the library's own.
-		m.end(t, toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindPanic}, errPanicked)
+		m.end(t, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}, errPanicked)
 	case 8, 9, 10: // a call begins
 		if t := p.begin(arg >= 0xE0); t != nil {
 			p.under = append(p.under, t)
@@ -603,7 +603,7 @@ func compareToModel(t *testing.T, data []byte) {
 	first := fuzzPolicies[int(data[0])%len(fuzzPolicies)]
 	r := newRig(t, toolcircuit.Options{Policy: first})
 	m := &model{Policy: first, now: r.clock.Now(), since: r.clock.Now(), state: closed}
-	p := &pair{rig: r, model: m, writes: r.For(toolcircuit.Tool{SideEffects: true})}
+	p := &pair{rig: r, model: m, writes: r.WithTool(toolcircuit.Tool{SideEffects: true})}
 	for i := 1; i+1 < len(data); i += 2 {
 		p.step(data[i], data[i+1])
 		p.compare()

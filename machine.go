@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"github.com/toolcircuit/toolcircuit/internal/window"
 )
 
 // This file is the state machine: values and steps from one to the next. Nothing here
@@ -43,7 +44,7 @@ type state struct {
 	// Closed.
 	streak int    // counted failures in a row
 	mark   uint64 // counted failures in all; tells who was admitted before one of them
-	window *window
+	window *window.Window
 
 	openings int  // in memory; they outlive a recovery
 	capped   bool // the latest cooldown had reached MaxCooldown
@@ -112,14 +113,14 @@ func (s state) settle(in input, by *state, v Verdict, err error) (state, bool) {
 
 func (s state) settleClosed(in input, by *state, v Verdict, err error) (state, bool) {
 	switch v.Effect {
-	case Heal:
+	case EffectHeal:
 		s.streak, s.trouble = 0, nil
 		return s, true
-	case Pause:
+	case EffectPause:
 		s.blame(in, v, err)
 		s.trouble.cause = v.Kind // this answer alone opens the circuit
 		return s.open(in, v, RulePause, s.streak+1, s.streak+1), true
-	case Count:
+	case EffectCount:
 		s.blame(in, v, err)
 		counted := !s.CountBurstOnce || by.mark == s.mark
 		if counted {
@@ -151,14 +152,14 @@ func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bo
 		g.held = false
 	}
 	switch v.Effect {
-	case Heal:
+	case EffectHeal:
 		g.successes++
 		if g.successes >= s.ProbeSuccesses {
 			return s.close(in, RuleProbe), true
 		}
-	case Count, Pause:
+	case EffectCount, EffectPause:
 		rule := RuleProbe
-		if v.Effect == Pause {
+		if v.Effect == EffectPause {
 			rule = RulePause
 		}
 		s.trouble = nil
@@ -166,14 +167,14 @@ func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bo
 		return s.open(in, v, rule, 1, 1), true
 	}
 	s.gate = &g
-	return s, holder || v.Effect == Heal
+	return s, holder || v.Effect == EffectHeal
 }
 
 // settleLate is settle for a call of another epoch, which decides nothing. Yet while the
 // circuit is open, a failure of the epoch that just ended may tell that the wait is too
 // short: it may move the reopening later, never earlier (BerriAI/litellm#40130).
 func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
-	if s.State != StateOpen || by.seq+1 != s.seq || v.Effect != Count && v.Effect != Pause {
+	if s.State != StateOpen || by.seq+1 != s.seq || v.Effect != EffectCount && v.Effect != EffectPause {
 		return s, false
 	}
 	if v.RetryAfter > 0 {
@@ -191,7 +192,7 @@ func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 
 // untouched reports whether a call of this epoch that ended with v changes nothing.
 func (s *state) untouched(v Verdict) bool {
-	return s.State == StateClosed && (v.Effect == Ignore || v.Effect == Heal && s.trouble == nil)
+	return s.State == StateClosed && (v.Effect == EffectIgnore || v.Effect == EffectHeal && s.trouble == nil)
 }
 
 // open returns the open state. A wait that the dependency asked for stands in for the curve.
@@ -245,12 +246,11 @@ func (s *state) enter(to State, now time.Time) {
 // the cause, but silence outranks an answer: one timeout among refusals of a live server
 // means that it may not be reachable (NousResearch/hermes-agent#109245).
 func (s *state) blame(in input, v Verdict, err error) {
-	silent := func(k Kind) bool { return k == KindUnavailable || k == KindTimeout || k == KindDeadline }
 	t := trouble{}
 	if s.trouble != nil {
 		t = *s.trouble
 	}
-	if silent(v.Kind) || !silent(t.cause) {
+	if v.Kind.Silent() || !t.cause.Silent() {
 		t.cause = v.Kind
 	}
 	t.err = err
@@ -306,11 +306,11 @@ func (s *state) limitAsked() {
 	}
 }
 
-func (s *state) newWindow(now time.Time) *window {
+func (s *state) newWindow(now time.Time) *window.Window {
 	if s.FailureRate == 0 {
 		return nil
 	}
-	return newWindow(now, s.Window)
+	return window.New(now, s.Window)
 }
 
 // curve is the wait that the policy gives for the openings in memory, without jitter.

@@ -72,7 +72,7 @@ func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
 		mine := r.ToolCircuit
-		r.ToolCircuit = mine.For(tool)
+		r.ToolCircuit = mine.WithTool(tool)
 		all(actions...)(r)
 		r.ToolCircuit = mine
 	}
@@ -355,7 +355,7 @@ func TestPause(t *testing.T) {
 	})
 
 	classify := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited}
 	}
 	run(t, toolcircuit.Options{Classify: classify}, []step{
 		{calls(10, errors.New("later")), closed},
@@ -723,7 +723,7 @@ func TestTwin(t *testing.T) {
 	r := newRig(t, policy(nil))
 	all(trip, set(func(p *toolcircuit.Policy) { p.FailureThreshold = 2 }))(r)
 	twin := *r
-	twin.ToolCircuit = r.For(toolcircuit.Tool{Name: "search"}).Twin("mail-api")
+	twin.ToolCircuit = r.WithTool(toolcircuit.Tool{Name: "search"}).Twin("mail-api")
 	require.Equal(t, "mail-api", twin.Dependency())
 	require.Equal(t, closed, twin.State())
 	require.Equal(t, r.Policy(), twin.Policy())

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/toolcircuit/toolcircuit/internal/window"
 )
 
 // Policy says when a circuit opens, for how long, and what closes it. It is data: it
@@ -90,9 +92,6 @@ type Policy struct {
 	ProbeTimeout time.Duration `json:"probeTimeout"`
 }
 
-// maxMinCalls is what one slot of the window holds also after it was full.
-const maxMinCalls = 1 << (countBits - 1)
-
 // withDefaults returns p with every zero field that has another default filled in.
 func (p Policy) withDefaults() Policy {
 	setDefault(&p.FailureThreshold, 5)
@@ -142,7 +141,7 @@ func (p Policy) Validate() error {
 	}{
 		{p.FailureRate <= 1, "FailureRate", p.FailureRate, "a rate from 0 (off) to 1"},
 		{p.Window >= 10*ms, "Window", p.Window, "at least 10ms"},
-		{p.MinCalls <= maxMinCalls, "MinCalls", p.MinCalls, fmt.Sprint("at most ", maxMinCalls)},
+		{p.MinCalls <= window.MaxMinCalls, "MinCalls", p.MinCalls, fmt.Sprint("at most ", window.MaxMinCalls)},
 		{p.Cooldown >= ms, "Cooldown", p.Cooldown, "at least 1ms"},
 		{p.Multiplier >= 1, "Multiplier", p.Multiplier, "at least 1"},
 		{p.MaxCooldown >= p.Cooldown, "MaxCooldown", p.MaxCooldown, fmt.Sprint("at least Cooldown, ", p.Cooldown)},
@@ -301,22 +300,23 @@ func decodeField(place reflect.Value, value json.RawMessage) error {
 
 // rules are a policy in force.
 type rules struct {
-	Policy
+	Policy         // with the defaults filled in
+	given   Policy // as it was set
 	watched bool   // a call needs the time of its start
 	first   *state // of a circuit that starts under these rules
 }
 
 func (st *settings) newRules(p Policy) *rules {
-	r := &rules{Policy: p.withDefaults()}
+	r := &rules{Policy: p.withDefaults(), given: p}
 	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil || st.onCall != nil
 	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
 	return r
 }
 
-// Policy returns the policy in force, with the defaults filled in. To change one and put it
-// back, set the fields to zero whose defaults follow from what you change: a longer Cooldown
-// must not meet the MaxCooldown that the shorter one had.
-func (c *ToolCircuit) Policy() Policy { return c.made().state.Load().Policy }
+// Policy returns the policy in force as it was given: a field that has its default is zero. To
+// change a policy, edit what Policy returns and hand it to SetPolicy. Snapshot has the policy
+// with the defaults filled in.
+func (c *ToolCircuit) Policy() Policy { return c.made().state.Load().given }
 
 // SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
 // The state stays and the change acts at once: a lower FailureThreshold opens at the next

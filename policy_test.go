@@ -130,7 +130,7 @@ func differences(a, b toolcircuit.Policy) (names []string) {
 
 func TestPolicyDefaults(t *testing.T) {
 	full := func(p toolcircuit.Policy) toolcircuit.Policy {
-		return toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Policy()
+		return toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy
 	}
 	want := toolcircuit.Policy{
 		FailureThreshold: 5, Window: time.Minute, MinCalls: 20, Cooldown: 30 * time.Second, Multiplier: 2, MaxCooldown: 10 * time.Minute,
@@ -211,7 +211,7 @@ func TestPolicyJSON(t *testing.T) {
 		want   string
 	}{
 		{toolcircuit.Policy{}, `{}`},
-		{toolcircuit.MustNew("search-api", toolcircuit.Options{}).Policy(), `{}`},
+		{toolcircuit.MustNew("search-api", toolcircuit.Options{}).Snapshot().Policy, `{}`},
 		{toolcircuit.Policy{Cooldown: time.Hour, MaxCooldown: time.Hour}, `{"cooldown":"1h"}`},
 		{toolcircuit.Policy{MaxCooldown: time.Hour, MaxRetryAfter: time.Hour}, `{"maxCooldown":"1h"}`},
 		{toolcircuit.Policy{CallTimeout: time.Minute, ProbeTimeout: time.Minute}, `{"callTimeout":"1m","probeTimeout":"1m"}`},
@@ -239,7 +239,7 @@ func filled(t *testing.T, p toolcircuit.Policy) toolcircuit.Policy {
 	t.Helper()
 	c, err := toolcircuit.New("search-api", toolcircuit.Options{Policy: p})
 	require.NoError(t, err)
-	return c.Policy()
+	return c.Snapshot().Policy
 }
 
 func TestPolicyFromJSON(t *testing.T) {
@@ -353,8 +353,8 @@ func TestOptions(t *testing.T) {
 
 	c := toolcircuit.MustNew("a", toolcircuit.Options{})
 	require.PanicsWithValue(t, "toolcircuit: Twin: dependency is empty", func() { c.Twin("") })
-	require.PanicsWithValue(t, `toolcircuit: For: Tool.Alternatives[0]: got "", want the name of another tool`,
-		func() { c.For(toolcircuit.Tool{Alternatives: []string{""}}) })
+	require.PanicsWithValue(t, `toolcircuit: WithTool: Tool.Alternatives[0]: got "", want the name of another tool`,
+		func() { c.WithTool(toolcircuit.Tool{Alternatives: []string{""}}) })
 	require.PanicsWithValue(t, `toolcircuit: SetOverride: got "shut", want OverrideNone, OverrideOpen or OverrideClosed`,
 		func() { c.SetOverride("shut") })
 	require.EqualError(t, c.Monitor(context.Background(), -1, func(context.Context) error { return nil }),
@@ -366,7 +366,7 @@ func TestOptionsAreCopied(t *testing.T) {
 	tool := toolcircuit.Tool{Name: "web_search", Alternatives: alternatives, NextActions: actions}
 	o := toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1}, Tool: tool}
 	c := toolcircuit.MustNew("search-api", o)
-	views := []*toolcircuit.ToolCircuit{c, c.For(tool)}
+	views := []*toolcircuit.ToolCircuit{c, c.WithTool(tool)}
 	alternatives[0], actions[0] = "", "retry"
 	toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
 	for _, view := range views {
@@ -396,4 +396,15 @@ func TestPolicyFromJSONRefuses(t *testing.T) {
 			t.Errorf("%s accepted", s)
 		}
 	}
+}
+
+// N21: what Policy returns can be edited and put back.
+func TestPolicyReturnsWhatWasGiven(t *testing.T) {
+	r := newRig(t, toolcircuit.Options{})
+	require.Zero(t, r.Policy())
+	p := r.Policy()
+	p.Cooldown = 20 * time.Minute // above the default MaxCooldown, which follows
+	require.NoError(t, r.SetPolicy(p))
+	require.Equal(t, p, r.Policy())
+	require.Equal(t, 20*time.Minute, r.Snapshot().Policy.MaxCooldown)
 }

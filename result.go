@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -194,7 +193,7 @@ func (r Result[T]) Or(value T, source string) Result[T] {
 func (r Result[T]) verdict() (Verdict, bool) {
 	switch r.Status {
 	case StatusBlocked, StatusFallback:
-		return Verdict{Effect: Ignore, Kind: KindRejected}, true
+		return Verdict{Effect: EffectIgnore, Kind: KindRejected}, true
 	case StatusFailed:
 		return Verdict{Effect: r.Cause.effect(), Kind: r.Cause}, true
 	}
@@ -335,7 +334,7 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 		Dependency:   c.Dependency(),
 		Tool:         c.tool.Name,
 		Cause:        v.Kind,
-		RetryAfterMS: ceil(min(v.RetryAfter, c.Policy().MaxRetryAfter), time.Millisecond),
+		RetryAfterMS: ceil(min(v.RetryAfter, c.state.Load().MaxRetryAfter), time.Millisecond),
 	}
 	wait, refusal := c.look(c.state.Load()) // this failure may have opened the circuit
 	b.RetryAfterMS = max(b.RetryAfterMS, ceil(wait, time.Millisecond))
@@ -344,7 +343,7 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 	} else {
 		b.Outcome = outcomeUnknown
 	}
-	transient := v.Effect == Pause || v.Kind.effect() == Count && v.Kind != KindPanic
+	transient := v.Effect == EffectPause || v.Kind.effect() == EffectCount && v.Kind != KindPanic
 	b.Retryable = ptr(transient && !doubtful(b, c.tool))
 	switch {
 	case doubtful(b, c.tool):
@@ -364,11 +363,7 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 // answered reports whether a failure of kind k is an answer that leaves no doubt what became of the
 // call. Unavailable is none: a status 500 does not say how far the dependency had come.
 func answered(k Kind) bool {
-	switch k {
-	case KindOK, KindRateLimited, KindUnauthorized, KindInvalid, KindNotFound, KindConflict:
-		return true
-	}
-	return false
+	return k == KindOK || k == KindRateLimited || k.ClientError()
 }
 
 // doubtful reports whether t may have had a side effect that nobody knows of.
@@ -388,211 +383,6 @@ func nextActions(t *Tool) []Action {
 // putFirst returns a and then what else is in actions.
 func putFirst(a Action, actions []Action) []Action {
 	return append([]Action{a}, slices.DeleteFunc(actions, func(b Action) bool { return b == a })...)
-}
-
-// tell returns b with its message, or with that of the Tool where it has one to give.
-func tell(c *ToolCircuit, b Blocked, e *OpenError) Blocked {
-	text := message(b, e, c.tool)
-	if c.tool.Message != nil {
-		c.safely(func() { text = cmp.Or(c.tool.Message(b), text) })
-	}
-	b.Message = text
-	return b
-}
-
-// message returns the text of b, in under 60 words where each name is one. It says what happened, that
-// nothing was executed, why, until when, what to leave and what to do now. It never invites an
-// immediate retry, for a model accepts (juspay/neurolink#899), and never forbids without an end, for
-// a model obeys for the rest of its session (NousResearch/hermes-agent#56833). No word in it comes
-// from a dependency. Of a refusal, e has what b has no key for; of a failed call it is nil.
-func message(b Blocked, e *OpenError, t *Tool) string {
-	tool, dependency := cmp.Or(b.Tool, "This tool"), cmp.Or(b.Dependency, "its dependency")
-	if b.Reason == ReasonCallFailed {
-		return failureMessage(b, t, tool, dependency)
-	}
-
-	what := " was not executed: "
-	if b.Outcome == outcomeUnknown {
-		what = " stopped part-way, its call not executed: "
-	}
-	ban := "do not call " + cmp.Or(b.Tool, "it")
-	others := "this is temporary; other tools remain usable"
-	var why, until, instead string
-	switch b.Reason {
-	case ReasonManualOpen:
-		why = "an operator has switched " + dependency + " off"
-		until = "until an operator lifts that"
-		others = "other tools remain usable"
-	case ReasonBusy:
-		why = "every slot for " + dependency + " is taken"
-		until = "until a running call has ended"
-	case ReasonRepeatedCall:
-		until = "with these arguments until the next run"
-		others = "other arguments and other tools remain usable"
-		if left := ceil(e.RetryAfter(), time.Second); left > 0 {
-			until = "with these arguments " + wait(left, e.RetryAt.UTC())
-		}
-		switch {
-		case b.Cause == "" && e.RetryAt.IsZero():
-			why = "copies of the same call to " + dependency + " are still running"
-			until = "with these arguments until one has ended"
-			instead = "wait for their result"
-		case b.Cause == "" || b.Cause.effect() == Heal:
-			why = "this run sent the same call to " + dependency + " before, with the same result"
-			instead = "use the result you have"
-		case b.Cause.effect() == Count: // other arguments mend no outage, and may pay twice
-			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
-			others = "other tools remain usable"
-			if t.SideEffects {
-				instead = "check whether an earlier call took effect"
-			}
-		default:
-			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
-			instead = "change the arguments"
-		}
-	case ReasonBudgetExhausted: // which is that of all tools
-		why = "this run has no call left to " + dependency
-		if b.Cause == KindDeadline {
-			why = "this run has no time left to call " + dependency
-		}
-		until = "until the next run"
-		others = ""
-	default:
-		why = dependency + " " + plain(b.Cause) + evidence(b, e)
-		if e.capped && b.State != StateHalfOpen {
-			others = "treat it as unavailable for this task; other tools remain usable"
-		}
-		switch {
-		case b.RetryAt.IsZero():
-			ban, until = "it is not known", "for how long"
-		case b.State == StateHalfOpen && t.SideEffects: // it is refused before the trial begins, too
-			ban = "a trial call goes first; " + ban
-		case b.State == StateHalfOpen:
-			ban = "one trial call is under way; " + ban
-		}
-		until = cmp.Or(until, wait(seconds(b), b.RetryAt))
-	}
-	do := options(b, instead)
-	if doubtful(b, t) {
-		do = "before you call it again, check what it did"
-	}
-	return sentences(tool+what+why, others, ban+" "+until, do)
-}
-
-// failureMessage is [message] for a failed call.
-func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
-	what, doubt := " ran and failed: ", ""
-	if b.Outcome == outcomeUnknown {
-		what, doubt = " failed: ", "whether it took effect is not known"
-	}
-	var hope, do, ban string
-	if b.RetryAfterMS > 0 {
-		ban = fmt.Sprintf("do not call it for %d s", seconds(b))
-	}
-	switch {
-	case doubtful(b, t):
-		do = "before you call it again, check whether it did; if you cannot, tell the user"
-	case *b.Retryable && b.RetryAfterMS > 0:
-		hope, do = "this is temporary", options(b, "")
-	case *b.Retryable:
-		do = "this may be temporary: go on with other work before you call it once more"
-	case b.Cause == KindUnauthorized:
-		hope, do = "the same call cannot work until a person sets that right", options(b, "")
-	case b.Cause == KindUnknown:
-		hope, do = "nothing says whether the same call would work later", options(b, "change the arguments")
-	default:
-		hope, do = "the same call is not likely to work later", options(b, "change the arguments")
-	}
-	return sentences(tool+what+dependency+" "+plain(b.Cause), doubt, hope, ban, do)
-}
-
-// causes has what a dependency did, by the kind of its failure.
-var causes = map[Kind]string{
-	KindTimeout:      "did not answer in time",
-	KindDeadline:     "did not answer by the deadline",
-	KindUnavailable:  "was unreachable or broken",
-	KindRateLimited:  "limited the rate of calls",
-	KindSlow:         "answered too slowly",
-	KindPanic:        "was called by code that crashed",
-	KindUnauthorized: "refused access",
-	KindInvalid:      "found the arguments invalid",
-	KindNotFound:     "found no such thing",
-	KindConflict:     "reported a conflict",
-	KindUnknown:      "failed for unknown reasons",
-}
-
-// plain returns k as what a dependency did.
-func plain(k Kind) string { return cmp.Or(causes[k], "failed") }
-
-// evidence returns what the circuit went by. "In a row" is the threshold's alone.
-func evidence(b Blocked, e *OpenError) string {
-	switch {
-	case e.capped:
-		return " and stayed down through " + count(e.Openings, "opening")
-	case b.Rule == RuleProbe:
-		return " (a trial call failed)"
-	case b.Rule == RulePause, b.Failures < 1:
-		return ""
-	case b.Rule == RuleThreshold && b.Failures > 1:
-		return " (" + count(b.Failures, "failure") + " in a row)"
-	}
-	return " (" + count(b.Failures, "failure") + ")"
-}
-
-// options returns a sentence with what to do in place of the call: first, unless it is empty, then
-// the two best of b's NextActions.
-func options(b Blocked, first string) string {
-	var steps []string
-	if first != "" {
-		steps = append(steps, first)
-	}
-	for _, a := range b.NextActions[:min(2, len(b.NextActions))] {
-		switch a {
-		case ActionAnswerWithout:
-			steps = append(steps, "answer without it and say what is missing")
-		case ActionUseAlternative:
-			others := strings.Join(b.Alternatives[:min(2, len(b.Alternatives))], " or ")
-			steps = append(steps, "use "+cmp.Or(others, "another tool"))
-		case ActionPause:
-			steps = append(steps, "go on with other work first")
-		case ActionEscalate:
-			steps = append(steps, "tell the user")
-		}
-	}
-	return strings.Join(steps, ", or ")
-}
-
-// wait returns how long something lasts, in seconds and until when, with the day where the time alone
-// could be another day's.
-func wait(seconds int64, until time.Time) string {
-	layout := "15:04:05 MST"
-	if seconds >= 24*60*60 {
-		layout = "2006-01-02 " + layout
-	}
-	return fmt.Sprintf("for %d s, until %s", seconds, until.Format(layout))
-}
-
-// seconds returns b's RetryAfterMS in seconds, rounded up.
-func seconds(b Blocked) int64 { return (b.RetryAfterMS + 999) / 1000 }
-
-// count returns n and noun, in the plural where n is not 1.
-func count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprint(n, " ", noun)
-}
-
-// sentences makes each text that is not empty a sentence. The first may begin with a name and so
-// stays as it is spelled.
-func sentences(first string, more ...string) string {
-	text := first + "."
-	for _, s := range more {
-		if s != "" {
-			text += " " + strings.ToUpper(s[:1]) + s[1:] + "."
-		}
-	}
-	return text
 }
 
 // ceil returns d in units, rounded up.

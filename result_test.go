@@ -34,9 +34,9 @@ func failure(k toolcircuit.Kind) error {
 	switch k {
 	case toolcircuit.KindTimeout, toolcircuit.KindUnavailable, toolcircuit.KindRateLimited, toolcircuit.KindSlow,
 		toolcircuit.KindPanic, toolcircuit.KindDeadline:
-		v.Effect = toolcircuit.Count
+		v.Effect = toolcircuit.EffectCount
 	case toolcircuit.KindOK, toolcircuit.KindDuplicate:
-		v.Effect = toolcircuit.Heal
+		v.Effect = toolcircuit.EffectHeal
 	}
 	return judgedAs(v)
 }
@@ -106,7 +106,7 @@ func goneSearch(t *testing.T, tool toolcircuit.Tool) *desk {
 	d.clock.Add(time.Minute)
 	d.do(failure(toolcircuit.KindUnavailable))
 	d.clock.Add(78 * time.Second)
-	d.ToolCircuit = d.For(tool)
+	d.ToolCircuit = d.WithTool(tool)
 	return d
 }
 
@@ -403,7 +403,7 @@ func TestS05EveryFieldFilled(t *testing.T) {
 	}
 	for _, tool := range tools {
 		for _, kind := range kinds {
-			r, err := softly(t, tool, judgedAs{Effect: toolcircuit.Count, Kind: kind})
+			r, err := softly(t, tool, judgedAs{Effect: toolcircuit.EffectCount, Kind: kind})
 			if err == nil && r.Status == toolcircuit.StatusFailed {
 				assert.Contains(t, r.Message, "search-api")
 				assert.NotContains(t, r.Message, "in a row")

@@ -3,9 +3,6 @@ package toolcircuit
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"runtime/debug"
-	"sync"
 	"time"
 )
 
@@ -55,7 +52,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 	if every < 0 {
 		return fmt.Errorf("toolcircuit: Monitor: every: got %v, want 0 or more", every)
 	}
-	m := c.For(Tool{Name: c.tool.Name}) // without SideEffects
+	m := c.WithTool(Tool{Name: c.tool.Name}) // without SideEffects
 	op := func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) }
 	for ctx.Err() == nil {
 		changed := m.changes()
@@ -67,7 +64,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 			m.sleep(ctx, 0, changed)
 		case refusal == nil: // a probe is due
 			doInFull(ctx, m, op, &v, asMonitor)
-			if v.Kind != "" && v.Effect == Ignore {
+			if v.Kind != "" && v.Effect == EffectIgnore {
 				m.sleep(ctx, s.Cooldown, nil)
 			}
 		case s.State == StateHalfOpen || every == 0 || cooling <= every || !s.gate.byCurve:
@@ -105,129 +102,4 @@ func (c *circuit) sleep(ctx context.Context, d time.Duration, changed <-chan str
 	case <-changed:
 	}
 	return false
-}
-
-// Abandon is for a tool that ignores its context. What it returns runs tool in a goroutine
-// of its own, and leaves with ctx.Err() when the context ends; the late result is dropped,
-// the goroutine lives until tool returns. If the context is over already, tool does not run.
-// Wrap it inside the circuit, so that a CallTimeout
-// reaches it: Wrap(c, Abandon(tool)).
-//
-// A panic of tool while the caller waits happens in the caller, as a [*PanicError], and so
-// does runtime.Goexit; later ones are dropped, as in http.TimeoutHandler. A nil tool panics.
-func Abandon[In, Out any](tool func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
-	if tool == nil {
-		panic("toolcircuit: Abandon: tool is nil")
-	}
-	return func(ctx context.Context, in In) (Out, error) {
-		if ctx == nil {
-			panic("toolcircuit: Abandon: ctx is nil")
-		}
-		if err := ctx.Err(); err != nil {
-			return *new(Out), err
-		}
-		type result struct {
-			out      Out
-			err      error
-			returned bool
-			panicked *PanicError
-		}
-		done := make(chan result, 1)
-		go func() {
-			var r result
-			defer func() {
-				if !r.returned {
-					if v := recover(); v != nil {
-						r.panicked = &PanicError{Value: v, Stack: debug.Stack()}
-					}
-				}
-				done <- r
-			}()
-			r.out, r.err = tool(ctx, in)
-			r.returned = true
-		}()
-		var r result
-		select {
-		case r = <-done:
-		case <-ctx.Done():
-			select {
-			case r = <-done: // it was in time after all
-			default:
-				return r.out, ctx.Err()
-			}
-		}
-		switch {
-		case r.panicked != nil:
-			panic(r.panicked)
-		case !r.returned:
-			runtime.Goexit()
-		}
-		return r.out, r.err
-	}
-}
-
-// PanicError is a panic that happened where nobody could recover it: in a goroutine of
-// Abandon, or in a hook.
-type PanicError struct {
-	Value any    // what panic was called with
-	Stack []byte // as debug.Stack gives it
-}
-
-// Error has the value and the stack.
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack)
-}
-
-// Unwrap returns the value if it is an error, else nil.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
-
-// withDeadline returns the context of one call, which ends after d with DeadlineExceeded and
-// with cause as its cause.
-func withDeadline(ctx context.Context, st *settings, d time.Duration, cause error) (context.Context, context.CancelFunc) {
-	if !st.injected {
-		return context.WithTimeoutCause(ctx, d, cause)
-	}
-	inner, cancel := context.WithCancelCause(ctx)
-	t := &timedContext{Context: inner, cancel: cancel, done: make(chan struct{})}
-	timer := st.clock.AfterFunc(d, func() { t.end(context.DeadlineExceeded, cause) })
-	stop := context.AfterFunc(inner, func() { t.end(inner.Err(), nil) })
-	return t, func() {
-		timer.Stop()
-		stop()
-		t.end(context.Canceled, nil)
-	}
-}
-
-// timedContext ends by an injected clock. The clock's own contexts will not do: they race,
-// and their deadline of 1970 would be believed by the network. The done channel is not that
-// of the context inside, so that contexts derived from this one take its Err, and the cause
-// from inside.
-type timedContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	once   sync.Once
-	err    error // set before done is closed
-}
-
-func (t *timedContext) end(err, cause error) {
-	t.once.Do(func() {
-		t.err = err
-		t.cancel(cause)
-		close(t.done)
-	})
-}
-
-func (t *timedContext) Done() <-chan struct{} { return t.done }
-
-func (t *timedContext) Err() error {
-	select {
-	case <-t.done:
-		return t.err
-	default:
-		return nil
-	}
 }

@@ -73,7 +73,7 @@ func TestWait(t *testing.T) {
 		},
 		"open, with SideEffects: until its own turn": func(t *testing.T) {
 			r := opened(t)
-			s := sleep(t.Context(), r.For(toolcircuit.Tool{SideEffects: true}).Wait)
+			s := sleep(t.Context(), r.WithTool(toolcircuit.Tool{SideEffects: true}).Wait)
 			pass(2*time.Minute - 1)(r)
 			require.False(t, s.returned)
 			pass(1)(r)
@@ -306,7 +306,7 @@ func TestMonitor(t *testing.T) {
 		"goes before tools with SideEffects, as one of them": func(t *testing.T) {
 			m := &monitored{rig: newRig(t, policy(nil))}
 			m.sleeper = sleep(t.Context(), func(ctx context.Context) error {
-				view := m.For(toolcircuit.Tool{Name: "send_mail", SideEffects: true})
+				view := m.WithTool(toolcircuit.Tool{Name: "send_mail", SideEffects: true})
 				return view.Monitor(ctx, 0, func(context.Context) error { return nil })
 			})
 			m.do(trip, pass(time.Minute))
@@ -329,7 +329,7 @@ func TestMonitor(t *testing.T) {
 				m := monitor(t, 0, nil, &toolcircuit.HTTPError{StatusCode: status})
 				m.do(trip, pass(time.Minute))
 				require.Equal(t, closed, m.State(), "status %d", status)
-				require.Equal(t, toolcircuit.Heal, m.calls[len(m.calls)-1].Verdict.Effect)
+				require.Equal(t, toolcircuit.EffectHeal, m.calls[len(m.calls)-1].Verdict.Effect)
 				m.cancel()
 			}
 		},
@@ -590,7 +590,7 @@ func TestWaitOfAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := toolcircuit.MustNew("search-api", policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 }))
 		toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, errDown })
-		write := c.For(toolcircuit.Tool{Name: "pay", SideEffects: true})
+		write := c.WithTool(toolcircuit.Tool{Name: "pay", SideEffects: true})
 		go c.Monitor(t.Context(), 0, func(context.Context) error { return nil })
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second) // cooldown ends after 60, the write's turn is at 120
 		defer cancel()

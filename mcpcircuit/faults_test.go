@@ -341,7 +341,7 @@ func TestR20RateLimitInAPayload(t *testing.T) {
 		if json.Unmarshal([]byte(text(res)), &l) != nil || l.RetryAfter == 0 {
 			return toolcircuit.Verdict{}
 		}
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Duration(l.RetryAfter) * time.Second}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Duration(l.RetryAfter) * time.Second}
 	})
 	s, tools := newServer("web", "search")
 	session := r.connectGuarded("client", s, "")

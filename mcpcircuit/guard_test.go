@@ -243,7 +243,7 @@ func TestGuardBlocksAndRecovers(t *testing.T) {
 // unless it is told that it may.
 func TestClientDefaultsDoNotTripOnIsError(t *testing.T) {
 	count := func(*mcpcircuit.ToolError) toolcircuit.Verdict {
-		return toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindUnavailable}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}
 	}
 	for name, tt := range map[string]struct {
 		config   string

@@ -66,7 +66,7 @@ func (x *exchange) fetch(ctx context.Context) (res mcp.Result, down bool, err er
 	before := x.server.answers.Load()
 	res, lost, err := x.forward(inner)
 	v := x.settle(ctx, &entry, before, lost)
-	counts := v.Effect == toolcircuit.Count || v.Effect == toolcircuit.Pause ||
+	counts := v.Effect == toolcircuit.EffectCount || v.Effect == toolcircuit.EffectPause ||
 		v.Kind == toolcircuit.KindUnknown && x.circuit.Policy().CountUnknown
 	return res, counts && ctx.Err() == nil, err
 }

@@ -28,7 +28,7 @@ func (x *exchange) refused(ctx context.Context, tool string, refusal error) (too
 	if len(r.Alternatives) > 0 && len(view.Alternatives) == 0 {
 		view.NextActions = slices.DeleteFunc(view.NextActions, func(a toolcircuit.Action) bool { return a == toolcircuit.ActionUseAlternative })
 	}
-	told, err := toolcircuit.ResultOf[any](x.circuit.For(view), nil, refusal)
+	told, err := toolcircuit.ResultOf[any](x.circuit.WithTool(view), nil, refusal)
 	told.BlockedCalls, told.EndTurn = r.BlockedCalls, r.EndTurn
 	return told, err
 }

@@ -240,7 +240,7 @@ func (x *exchange) probe(ctx context.Context, permit *toolset.Permit) (err error
 
 // pingTimeout bounds a ping: its caller waits for it no longer than for an answer.
 func (x *exchange) pingTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	p := x.circuit.Policy()
+	p := x.circuit.Snapshot().Policy
 	d := cmp.Or(p.CallTimeout, p.ProbeTimeout)
 	return context.WithTimeout(ctx, min(d, cmp.Or(x.timeout, d)))
 }

@@ -450,7 +450,7 @@ func TestR20RateLimitInsideAResult(t *testing.T) {
 			return toolcircuit.Verdict{}
 		}
 		wait := time.Duration(res.Meta.AdditionalFields["retryAfter"].(float64)) * time.Second
-		return toolcircuit.Verdict{Effect: toolcircuit.Pause, Kind: toolcircuit.KindRateLimited, RetryAfter: wait}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: wait}
 	}
 	r := newRig(t, "", toolset.Options{Classify: limited})
 	later := mcp.NewToolResultText("try again later")

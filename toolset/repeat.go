@@ -172,11 +172,7 @@ func (f *failure) fail(v toolcircuit.Verdict, way digest, now time.Time, w world
 	}
 	f.times++
 	f.kind, f.way, f.at, f.world = v.Kind, way, now, w
-	f.final = false
-	switch v.Kind {
-	case toolcircuit.KindInvalid, toolcircuit.KindUnauthorized, toolcircuit.KindNotFound, toolcircuit.KindConflict:
-		f.final = v.Effect != toolcircuit.Pause // else the dependency has said when to come back
-	}
+	f.final = v.Kind.ClientError() && v.Effect != toolcircuit.EffectPause // a pause says when to come back
 }
 
 // add adds an outcome to history and finds out whether the run goes round.
@@ -287,8 +283,7 @@ func (p *past) advise(tool string) string {
 	case a.times > 0:
 		why, do = fmt.Sprintf("failed in the same way, in a row: %d", a.times), "Change the arguments."
 	}
-	switch a.kind {
-	case toolcircuit.KindTimeout, toolcircuit.KindDeadline, toolcircuit.KindUnavailable:
+	if a.kind.Silent() {
 		do = "Go on without it for now."
 	}
 	return fmt.Sprintf("This or an earlier call of %s %s. The next one with the same arguments will be refused. "+

@@ -60,7 +60,7 @@ func (s *Set) face(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 	p := s.plan.Load()
 	t, d := p.resolve(tool)
 	if d == nil {
-		return s.hookless.Twin(cmp.Or(tool, s.hookless.Dependency())).For(toolcircuit.Tool{Name: tool, Message: s.message})
+		return s.hookless.Twin(cmp.Or(tool, s.hookless.Dependency())).WithTool(toolcircuit.Tool{Name: tool, Message: s.message})
 	}
 	shown := toolcircuit.Tool{Name: tool, Message: s.message}
 	if t != nil {
@@ -72,7 +72,7 @@ func (s *Set) face(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 			}
 		}
 	}
-	return s.hookless.Twin(cmp.Or(d.name, tool)).For(shown)
+	return s.hookless.Twin(cmp.Or(d.name, tool)).WithTool(shown)
 }
 
 // offers reports whether a model may be sent to a tool now.
@@ -91,7 +91,7 @@ func (s *Set) offers(ctx context.Context, p *plan, tool string) bool {
 type verdictKey struct{}
 
 // noReturn is the verdict on a call that did not return.
-var noReturn = toolcircuit.Verdict{Effect: toolcircuit.Count, Kind: toolcircuit.KindPanic}
+var noReturn = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}
 
 // judge returns the verdict of a circuit of this Set on a call.
 func (s *Set) judge(ctx context.Context, value any, err error) (v toolcircuit.Verdict) {

@@ -243,62 +243,6 @@ func (s *Set) create(ctx context.Context, tool string) *member {
 	}
 }
 
-// look is the number of buckets that eviction may look at for one new circuit, so that making
-// one takes as long among many as among few.
-const look = minBuckets
-
-// makeRoom lets go of circuits that have been idle and, at the maximum, of others. First go
-// those that have nothing to remember and were not used again since the hand last came by, so
-// that a flood of new names drives out itself. Where a look finds too few of them, other closed
-// ones go: those that were used, then those that remember something. The caller holds s.mu.
-func (s *Set) makeRoom(now time.Time, p *plan) {
-	if now.Sub(s.swept) >= p.idleAfter {
-		s.swept, s.due = now, s.circuits.len()
-	}
-	full := func() bool { return s.circuits.size >= p.maxCircuits }
-	var idle, used []*member
-	for i := 0; i < look && (s.due > 0 || full()); i++ {
-		s.hand = (s.hand + 1) & (s.circuits.len() - 1)
-		for c := s.circuits.in(s.hand); c != nil && (s.due > 0 || full()); c = c.next {
-			if c.member.untouch() {
-				used = append(used, c.member)
-			} else if !s.evict(c.member, false) {
-				idle = append(idle, c.member)
-			}
-		}
-		s.due = max(s.due-1, 0)
-	}
-	for _, next := range []struct {
-		members []*member
-		force   bool
-	}{{used, false}, {idle, true}, {used, true}} {
-		for _, m := range next.members {
-			if full() {
-				s.evict(m, next.force)
-			}
-		}
-	}
-}
-
-// evict makes a member leave if no call is under way and it loses nothing or, with force, no
-// more than what a closed circuit remembers, which is counted.
-func (s *Set) evict(m *member, force bool) bool {
-	if m.circuit.State() != toolcircuit.StateClosed || !m.retire() {
-		return false
-	}
-	snap := m.circuit.Snapshot() // only now, for until then a call could open it
-	clean := snap.Streak == 0 && snap.Openings == 0 && snap.Window.Failures == 0
-	if snap.State != toolcircuit.StateClosed || !clean && !force {
-		m.stay()
-		return false
-	}
-	if !clean {
-		s.forgotten.Add(1)
-	}
-	s.circuits.remove(m)
-	return true
-}
-
 // Guards reports whether calls of a tool go through a circuit.
 func (s *Set) Guards(tool string) bool {
 	_, d := s.inForce().resolve(tool)
@@ -373,16 +317,16 @@ func (s *Set) dependencyOf(method, tool string) (string, error) {
 
 // Snapshot is what a Set was at one moment, or nearly so: each circuit is read for itself.
 type Snapshot struct {
-	Disabled bool      `json:"disabled"`
-	Circuits []Circuit `json:"circuits"` // by dependency and scope; those of listed tools also if they had no call yet
+	Disabled bool              `json:"disabled"`
+	Circuits []CircuitSnapshot `json:"circuits"` // by dependency and scope; those of listed tools also if they had no call yet
 	// Forgotten counts the closed circuits that went, for MaxCircuits, with a streak, failures
 	// or openings in memory.
 	Forgotten  uint64 `json:"forgotten"`
 	HookPanics uint64 `json:"hookPanics"` // recovered panics of OnCall in calls refused as busy
 }
 
-// Circuit is the circuit of a dependency or of one scope of it.
-type Circuit struct {
+// CircuitSnapshot is the circuit of a dependency or of one scope of it.
+type CircuitSnapshot struct {
 	toolcircuit.Snapshot
 	Scope    string   `json:"scope,omitempty"`
 	Tools    []string `json:"tools,omitempty"` // with an entry in the config; without any, the tool is the dependency
@@ -404,7 +348,7 @@ func (s *Set) Snapshot() Snapshot {
 	for _, m := range s.members(inUse) {
 		d := p.dependency(m.circuit.Dependency())
 		seen[d] = true
-		snap.Circuits = append(snap.Circuits, Circuit{
+		snap.Circuits = append(snap.Circuits, CircuitSnapshot{
 			Snapshot: m.circuit.Snapshot(),
 			Scope:    m.scope,
 			Tools:    slices.Clone(d.tools),
@@ -415,12 +359,12 @@ func (s *Set) Snapshot() Snapshot {
 	}
 	for name, d := range p.dependencies {
 		if len(d.tools) > 0 && !seen[d] && p.keeps(name, "") {
-			c := Circuit{Snapshot: d.template.Snapshot(), Tools: slices.Clone(d.tools)}
+			c := CircuitSnapshot{Snapshot: d.template.Snapshot(), Tools: slices.Clone(d.tools)}
 			c.Dependency, c.Override, c.Hidden = name, p.overrides[name], p.hides(name, nil)
 			snap.Circuits = append(snap.Circuits, c)
 		}
 	}
-	slices.SortFunc(snap.Circuits, func(a, b Circuit) int {
+	slices.SortFunc(snap.Circuits, func(a, b CircuitSnapshot) int {
 		return cmp.Or(cmp.Compare(a.Dependency, b.Dependency), cmp.Compare(a.Scope, b.Scope))
 	})
 	return snap

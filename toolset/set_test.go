@@ -131,7 +131,7 @@ func (r *rig) circuits() (names []string) {
 	return names
 }
 
-func (r *rig) circuit(dependency string) toolset.Circuit {
+func (r *rig) circuit(dependency string) toolset.CircuitSnapshot {
 	r.Helper()
 	for _, c := range r.Snapshot().Circuits {
 		if c.Dependency == dependency {
@@ -139,7 +139,7 @@ func (r *rig) circuit(dependency string) toolset.Circuit {
 		}
 	}
 	require.Fail(r, "no circuit", dependency)
-	return toolset.Circuit{}
+	return toolset.CircuitSnapshot{}
 }
 
 func TestA017NobodyListedIsNeverRefused(t *testing.T) {

@@ -47,9 +47,9 @@ func (m *member) as(t *toolcircuit.Tool) *toolcircuit.ToolCircuit {
 		}
 		v := view{tool: t}
 		if t == nil {
-			v.circuit = m.circuit.For(toolcircuit.Tool{Name: m.circuit.Dependency()})
+			v.circuit = m.circuit.WithTool(toolcircuit.Tool{Name: m.circuit.Dependency()})
 		} else {
-			v.circuit = m.circuit.For(*t)
+			v.circuit = m.circuit.WithTool(*t)
 		}
 		more := []view{v}
 		if views != nil {

@@ -8,20 +8,6 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-type scopeKey struct{}
-
-// WithScope returns a context whose calls use circuits of their own where a dependency is
-// Scoped: one per label, such as a tenant. No model and no metric gets to see the label.
-func WithScope(ctx context.Context, label string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, label)
-}
-
-// Scope returns the label that ctx carries, or "".
-func Scope(ctx context.Context) string {
-	label, _ := ctx.Value(scopeKey{}).(string)
-	return label
-}
-
 // Unknown stands for arguments that nobody knows. They are equal to none, not even to one
 // another.
 var Unknown any = unknown{}
