@@ -160,26 +160,91 @@ func (c *ToolCircuit) WithTool(t Tool) *ToolCircuit {
 }
 
 // Do runs op unless the circuit refuses, and records what came of it. It returns what op
-// returned; an error is then op's own, but for one returned after CallTimeout, which comes
-// inside a [*CallTimeoutError].
+// returned. An error that came after CallTimeout comes inside a [*CallTimeoutError].
 //
 // A refusal is an [*OpenError], which Is [ErrCircuitOpen]; op has not run and will not. If
-// ctx is over already, its error is returned and nothing runs. op runs at most once, in the
-// caller's goroutine, with no lock held; if it panics or calls runtime.Goexit, that counts
+// ctx has already ended, its error is returned and nothing runs. op runs at most once, in the
+// caller's goroutine, with no lock held. If it panics or calls runtime.Goexit, that counts
 // as a failure of kind panic and goes on its way. A nil argument panics.
 //
 // A tool that calls another tool of the same dependency needs the circuit around one of the
 // two: when it is the probe, a call of the same circuit inside it is refused.
 func Do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, error) {
-	return do(ctx, c, op, nil)
+	value, _, err := do(ctx, c, op)
+	return value, err
 }
 
-// Wrap returns tool with Do around each call. C may be a runtime's own type of context;
-// tool then gets the very context it was called with, so that CallTimeout is told by the
-// time that the call took, and IsProbe is not told. A nil argument panics.
-func Wrap[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Out, error) {
+// DoResult is [Do] for a caller that is a model: a refusal becomes a blocked [Result], a
+// failure a failed one. Kinds canceled, deadline and interrupt stay errors, because they belong
+// to the runtime. The error of a ctx that had ended before stays one, too. Panics pass.
+func DoResult[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (Result[T], error) {
+	value, v, err := do(ctx, c, op)
+	return ResultOf(c, value, v, err)
+}
+
+// Wrap returns tool with [Do] around each call. A nil argument panics.
+func Wrap[In, Out any](c *ToolCircuit, tool func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
 	c.mustHaveTool("Wrap", tool == nil)
-	return func(ctx C, in In) (Out, error) { return call(c, tool, ctx, in, nil) }
+	return func(ctx context.Context, in In) (Out, error) {
+		return Do(ctx, c, func(ctx context.Context) (Out, error) { return tool(ctx, in) })
+	}
+}
+
+// WrapResult returns tool with [DoResult] around each call. A nil argument panics.
+func WrapResult[In, Out any](c *ToolCircuit, tool func(context.Context, In) (Out, error)) func(context.Context, In) (Result[Out], error) {
+	c.mustHaveTool("WrapResult", tool == nil)
+	return func(ctx context.Context, in In) (Result[Out], error) {
+		return DoResult(ctx, c, func(ctx context.Context) (Out, error) { return tool(ctx, in) })
+	}
+}
+
+// do is Do with the verdict, which is zero if nothing ran. A healthy call of a plain circuit
+// needs no more than this function: no lock and, without a rate window, no clock and no write.
+func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
+	c.mustHave(ctx)
+	if op == nil {
+		panic("toolcircuit: Do: op is nil")
+	}
+	s := c.state.Load()
+	if !s.plain || ctx.Err() != nil {
+		return doInFull(ctx, c, op)
+	}
+	err = ErrNoReturn
+	defer func() {
+		if _, ok := any(value).(Judged); !ok && err == nil && c.healthy(s) {
+			v = healthyVerdict
+			return
+		}
+		p := Permit{c: c, by: s}
+		v, err = p.Settle(ctx, value, err)
+	}()
+	value, err = op(ctx)
+	return
+}
+
+// doInFull is do for all that a plain circuit and a healthy call do not need.
+func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
+	p, err := c.Allow(ctx)
+	if err != nil {
+		return value, v, err
+	}
+	return run(ctx, &p, op)
+}
+
+// run runs op under a permit.
+func run[T any](ctx context.Context, p *Permit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
+	defer p.Release() // if a context of the user's ends the goroutine before op begins
+	inner := p.Context(ctx)
+	err = ErrNoReturn
+	defer func() {
+		var seen any
+		if _, ok := any(value).(Judged); ok || p.c.classify != nil {
+			seen = value
+		}
+		v, err = p.Settle(ctx, seen, err)
+	}()
+	value, err = op(inner)
+	return
 }
 
 // salt makes this circuit's jitter differ from that of its twins.

@@ -7,106 +7,60 @@ import (
 	"time"
 )
 
-// call is one call of a wrapped tool.
-func call[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error), ctx C, in In, out *Verdict) (Out, error) {
-	return do(ctx, c, func(inner context.Context) (Out, error) {
-		if inner, same := inner.(C); same {
-			return tool(inner, in)
-		}
-		return tool(ctx, in)
-	}, out)
-}
+// One call is one Permit, whichever form made it: Allow admits it, Settle judges and records
+// it. Do, Monitor and every adapter go through these two.
 
-// errNoReturn stands for the result of a call until it returns. If it never does, because of
-// a panic or runtime.Goexit, this is what the deferred functions find.
-var errNoReturn = errors.New("toolcircuit: the call did not return")
+// ErrNoReturn stands for the result of a call that panicked or called runtime.Goexit. Start
+// with it and overwrite it when the call returns:
+//
+//	err := toolcircuit.ErrNoReturn
+//	defer func() { permit.Settle(ctx, nil, err) }()
+//	value, err = call(ctx)
+var ErrNoReturn = errors.New("toolcircuit: the call did not return")
 
-// do is Do, which also writes to out, if there is one, how a call was judged that was not
-// refused and not simply healthy. A healthy call of a plain circuit needs no more than this
-// function: no lock and, without a rate window, no clock and no write.
-func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error), out *Verdict) (value T, err error) {
-	c.mustHave(ctx)
-	if op == nil {
-		panic("toolcircuit: Do: op is nil")
-	}
-	s := c.state.Load()
-	if !s.plain || ctx.Err() != nil {
-		return doInFull(ctx, c, op, out, 0)
-	}
-	err = errNoReturn
-	defer func() {
-		if _, ok := any(value).(judged); !ok && err == nil && c.healthy(s) {
-			return
-		}
-		var v Verdict
-		v, err = c.finish(ctx, &attempt{by: s}, value, err)
-		if out != nil {
-			*out = v
-		}
-	}()
-	return op(ctx)
-}
-
-// healthy takes in a healthy call that the plain state s admitted, if that is still the
-// published one.
-func (c *circuit) healthy(s *state) bool {
-	if c.state.Load() != s {
-		return false
-	}
-	if s.window != nil {
-		s.window.Add(c.clock, false)
-	}
-	return true
-}
-
-// doInFull is do for all that a plain circuit and a healthy call do not need.
-func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error), out *Verdict, m mode) (value T, err error) {
-	a := attempt{mode: m}
-	if err = c.begin(ctx, &a); err != nil {
-		return value, err
-	}
-	if a.cancel != nil {
-		defer a.cancel() // settled before cancelled
-	}
-	err = errNoReturn
-	defer func() {
-		var seen any
-		if _, ok := any(value).(judged); ok || c.classify != nil {
-			seen = value
-		}
-		var v Verdict
-		v, err = c.finish(ctx, &a, seen, err)
-		if out != nil {
-			*out = v
-		}
-	}()
-	return op(a.ctx)
-}
-
-// Permit is the right to make one call, from Allow. It must end with Settle or Release, the
-// first of which wins, from any goroutine:
+// Permit is the right to make one call, from [ToolCircuit.Allow]. It must end with Settle or
+// Release, from any goroutine; the first of them wins:
 //
 //	permit, err := c.Allow(ctx)
 //	if err != nil {
 //		return err // refused
 //	}
 //	defer permit.Release()
-//	value, err := call(ctx)
-//	permit.Settle(ctx, value, err)
+//	value, err := call(permit.Context(ctx))
+//	verdict, err := permit.Settle(ctx, value, err)
 //
-// The zero Permit does nothing. A Permit must not be copied. One that is dropped with
-// neither holds a probe's slot until Policy.ProbeTimeout.
+// The zero Permit does nothing. A Permit must not be copied. A probe's Permit that is dropped
+// without either holds the slot until Policy.ProbeTimeout.
 type Permit struct {
-	over    atomic.Bool
-	c       *ToolCircuit
-	by      *state
-	started time.Duration
+	phase    atomic.Uint32
+	monitor  bool // a Monitor's check: any answer proves health
+	prepared bool // Context was called
+	c        *ToolCircuit
+	by       *state        // that admitted the call; nothing admits in an open state except a Monitor's early check
+	started  time.Duration // since by began, only if by.watched
+	limit    *limit        // made by Context if there is a CallTimeout
+	verdict  Verdict       // once phase is settled
 }
 
-// Allow asks for one call in two steps, where Do cannot enclose it: streams, hooks,
+// The phases of a Permit.
+const (
+	pending  uint32 = iota // neither Settle nor Release was called
+	settling               // the first Settle is judging
+	settled                // verdict holds
+	healed                 // settled as verdict ok, on the short path
+	released
+)
+
+// limit is the deadline of one operation.
+type limit struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	timeout CallTimeoutError // the cause that ctx ends with when CallTimeout is over
+}
+
+// Allow asks for one call in two steps, where [Do] cannot enclose it: streams, hooks,
 // adapters. It returns a permit, the refusal (an [*OpenError]), or the error of a ctx that
-// is over already. CallTimeout is told by the time from Allow to Settle alone, so a stream
-// that lasts longer counts, even if all is well.
+// has already ended.
 func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
@@ -119,150 +73,51 @@ func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 
 // begin is Allow for all that a plain circuit does not need.
 func (p *Permit) begin(ctx context.Context, c *ToolCircuit) error {
-	a := attempt{mode: twoStep}
-	if err := c.begin(ctx, &a); err != nil {
-		return err
-	}
-	p.c, p.by, p.started = c, a.by, a.started
-	return nil
-}
-
-// Settle judges what came of the call and records it. Pass a nil value where no Classifier
-// reads it.
-func (p *Permit) Settle(ctx context.Context, value any, err error) {
-	if ctx == nil {
-		panic("toolcircuit: Settle: ctx is nil")
-	}
-	if !p.end() {
-		return
-	}
-	if _, ok := value.(judged); !ok && err == nil && p.by.plain && p.c.healthy(p.by) {
-		return
-	}
-	p.finish(ctx, value, err)
-}
-
-// finish is Settle for all that a plain circuit and a healthy call do not need.
-func (p *Permit) finish(ctx context.Context, value any, err error) {
-	a := p.attempt()
-	p.c.finish(ctx, &a, value, err)
-}
-
-// Release hands the permit back unused: nothing is recorded, and the slot of a probe is
-// free for the next caller.
-func (p *Permit) Release() {
-	if p.end() {
-		a := p.attempt()
-		p.c.record(context.Background(), &a, Verdict{}, nil, 0)
-	}
-}
-
-// end reports whether the caller is the first to end the permit. It looks before it writes,
-// since most permits are released after they are settled.
-func (p *Permit) end() bool { return p.c != nil && !p.over.Load() && !p.over.Swap(true) }
-
-// Probe reports whether this call decides if the circuit closes, so that a caller can
-// renew its connection first.
-func (p *Permit) Probe() bool {
-	a := p.attempt()
-	return a.probe()
-}
-
-func (p *Permit) attempt() attempt { return attempt{by: p.by, mode: twoStep, started: p.started} }
-
-type probeKey struct{}
-
-// IsProbe reports whether ctx is that of an operation which is a probe, or runs inside one
-// that is: then its outcome decides if a circuit closes. Operations of Do, Monitor and of
-// Wrap with a plain context.Context can tell.
-func IsProbe(ctx context.Context) bool {
-	_, ok := ctx.Value(probeKey{}).(bool)
-	return ok
-}
-
-// attempt is one call from its admission to its end.
-type attempt struct {
-	by      *state // that admitted it
-	mode    mode
-	started time.Duration // since by began, only if by.watched
-	ctx     context.Context
-	cancel  context.CancelFunc
-	timeout *CallTimeoutError // the cause that ctx ends with when CallTimeout is over
-}
-
-// mode says what is special about an attempt.
-type mode uint8
-
-const (
-	twoStep   mode = 1 << iota // its operation cannot be given a context
-	asMonitor                  // any answer is healthy
-	asPeek                     // during a cooldown, and not a call of the circuit
-)
-
-// probe reports whether the call has the vote of a probe.
-func (a *attempt) probe() bool {
-	return a.by != nil && a.by.State == StateHalfOpen && a.recorded()
-}
-
-// recorded reports whether the outcome is the circuit's business.
-func (a *attempt) recorded() bool { return a.by.override != OverrideClosed && a.mode&asPeek == 0 }
-
-// begin admits the call and prepares what it needs, or returns why it must not run.
-func (c *ToolCircuit) begin(ctx context.Context, a *attempt) error {
 	if err := ctx.Err(); err != nil {
 		if c.onCall != nil {
 			c.report(ctx, Call{State: c.State(), Verdict: Verdict{Kind: Classify(ctx, Outcome{Err: err}).Kind}, Err: err})
 		}
 		return err
 	}
-	if a.mode&asPeek != 0 {
-		a.by = c.state.Load()
-	} else if by, refusal := c.admit(ctx); refusal != nil {
+	by, refusal := c.admit(ctx)
+	if refusal != nil {
 		c.refused.Add(1)
 		if c.onCall != nil {
-			c.report(ctx, Call{State: refusal.State, Verdict: Verdict{Kind: KindRejected}, RetryAt: refusal.RetryAt, Err: refusal})
+			c.report(ctx, Call{
+				State:   refusal.State,
+				Reason:  refusal.Reason,
+				Verdict: Verdict{Kind: KindRejected},
+				RetryAt: refusal.RetryAt,
+				Err:     refusal,
+			})
 		}
 		return refusal
-	} else {
-		a.by = by
 	}
-	if a.probe() {
-		c.prepareProbe(ctx, a)
-	} else {
-		c.prepare(ctx, a)
+	p.c, p.by = c, by
+	if by.State != StateClosed {
+		p.announce()
 	}
+	p.start()
 	return nil
 }
 
-// prepareProbe is prepare for a probe, whose slot comes back if OnEvent or a context of the
-// user's ends the goroutine.
-func (c *ToolCircuit) prepareProbe(ctx context.Context, a *attempt) {
-	ready := false
+// announce delivers the event of a probe's admission. The slot comes back if OnEvent ends the
+// goroutine.
+func (p *Permit) announce() {
+	delivered := false
 	defer func() {
-		if !ready {
-			c.record(context.Background(), a, Verdict{}, nil, 0)
+		if !delivered {
+			p.Release()
 		}
 	}()
-	c.deliver()
-	c.prepare(ctx, a)
-	ready = true
+	p.c.deliver()
+	delivered = true
 }
 
-// prepare gives an admitted call its context and its time.
-func (c *ToolCircuit) prepare(ctx context.Context, a *attempt) {
-	if a.by.watched {
-		a.started = c.clock.Since(a.by.since)
-	}
-	if a.mode&twoStep != 0 {
-		return
-	}
-	a.ctx = ctx
-	if d := a.by.CallTimeout; d > 0 {
-		a.timeout = &CallTimeoutError{Dependency: c.dependency, After: d}
-		a.ctx, a.cancel = withDeadline(ctx, c.settings, d, a.timeout)
-	}
-	if a.probe() {
-		a.ctx = context.WithValue(a.ctx, probeKey{}, true)
+// start notes when the call begins, if anyone wants to know how long it takes.
+func (p *Permit) start() {
+	if p.by.watched {
+		p.started = p.c.clock.Since(p.by.since)
 	}
 }
 
@@ -308,96 +163,223 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 	return remaining, refusal
 }
 
-// finish judges a call that has ended, records and reports it. It returns the judgement and
-// the error to hand on.
-func (c *ToolCircuit) finish(ctx context.Context, a *attempt, value any, err error) (v Verdict, handOn error) {
+// Context returns ctx as the operation of the call should have it. It ends when
+// Policy.CallTimeout has passed since Allow, and [IsProbe] can tell that the call is a probe.
+// It also ends with Settle or Release, so a stream must be settled at its end. Without
+// Context, the time from Allow to Settle tells whether CallTimeout was kept.
+//
+// Context is called once, before Settle; a second call panics. A nil ctx panics.
+func (p *Permit) Context(ctx context.Context) context.Context {
+	switch {
+	case ctx == nil:
+		panic("toolcircuit: Permit.Context: ctx is nil")
+	case p.c == nil:
+		return ctx
+	case p.prepared || p.phase.Load() != pending:
+		panic("toolcircuit: Permit.Context: called twice, or after Settle or Release")
+	}
+	p.prepared = true
+	if d := p.by.CallTimeout; d > 0 {
+		elapsed := max(p.c.clock.Since(p.by.since)-p.started, 0)
+		p.limit = &limit{timeout: CallTimeoutError{Dependency: p.c.dependency, After: d}}
+		p.limit.ctx, p.limit.cancel = withDeadline(ctx, p.c.settings, d-min(elapsed, d), &p.limit.timeout)
+		ctx = p.limit.ctx
+	}
+	if p.Probe() {
+		ctx = context.WithValue(ctx, probeKey{}, true)
+	}
+	return ctx
+}
+
+type probeKey struct{}
+
+// IsProbe reports whether ctx is that of an operation which is a probe, or is derived from
+// one: then its outcome decides if a circuit closes.
+func IsProbe(ctx context.Context) bool {
+	_, ok := ctx.Value(probeKey{}).(bool)
+	return ok
+}
+
+// Probe reports whether this call decides if the circuit closes. A caller can renew its
+// connection first.
+func (p *Permit) Probe() bool { return p.by != nil && p.by.State == StateHalfOpen && p.recorded() }
+
+// early reports whether the call is a Monitor's check during the cooldown, which is no call of
+// the circuit.
+func (p *Permit) early() bool { return p.by.State == StateOpen && p.by.override == OverrideNone }
+
+// recorded reports whether the circuit takes the outcome in.
+func (p *Permit) recorded() bool { return p.by.override != OverrideClosed && !p.early() }
+
+// Settle judges what came of the call and records it. It returns the verdict, and the error to
+// hand on: err, or err inside a [*CallTimeoutError] if it came after CallTimeout. ctx is the
+// caller's, not the operation's; a nil ctx panics. Pass a nil value where no Classifier reads
+// it. Settle with [ErrNoReturn] counts as a failure of kind panic.
+//
+// A later Settle changes nothing. It returns the verdict of the first, or the zero Verdict if
+// the first still judges or Release came before, and its own err.
+func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, error) {
+	if ctx == nil {
+		panic("toolcircuit: Settle: ctx is nil")
+	}
+	if err == nil && p.by != nil && p.by.plain {
+		if _, ok := value.(Judged); !ok && p.phase.CompareAndSwap(pending, healed) {
+			if p.c.healthy(p.by) {
+				return healthyVerdict, nil
+			}
+			return p.settle(ctx, value, nil)
+		}
+	}
+	return p.settleOnce(ctx, value, err)
+}
+
+// settleOnce is Settle for all that a plain circuit and a healthy call do not need.
+func (p *Permit) settleOnce(ctx context.Context, value any, err error) (Verdict, error) {
+	if p.c != nil && p.phase.CompareAndSwap(pending, settling) {
+		return p.settle(ctx, value, err)
+	}
+	switch p.phase.Load() {
+	case settled:
+		return p.verdict, err
+	case healed:
+		return healthyVerdict, err
+	}
+	return Verdict{}, err
+}
+
+var healthyVerdict = KindOK.verdict()
+
+// healthy takes in a healthy call that the plain state s admitted, if that is still the
+// published one.
+func (c *circuit) healthy(s *state) bool {
+	if c.state.Load() != s {
+		return false
+	}
+	if s.window != nil {
+		s.window.Add(c.clock, false)
+	}
+	return true
+}
+
+// settle judges, records and reports a call, and ends its context.
+func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, handOn error) {
+	c := p.c
 	o := Outcome{Dependency: c.dependency, Value: value, Err: err}
-	if a.by.watched {
-		o.Elapsed = max(c.clock.Since(a.by.since)-a.started, 0)
+	if p.by.watched {
+		o.Elapsed = max(c.clock.Since(p.by.since)-p.started, 0)
 	}
-	late := a.late(o.Elapsed)
-	if handOn = err; late && err != nil && err != errNoReturn && err != error(a.timeout) {
-		handOn = &CallTimeoutError{Dependency: c.dependency, After: a.by.CallTimeout, Err: err}
+	late := p.late(o.Elapsed)
+	if late && err != nil && err != ErrNoReturn && (p.limit == nil || err != error(&p.limit.timeout)) {
+		o.Err = &CallTimeoutError{Dependency: c.dependency, After: p.by.CallTimeout, Err: err}
 	}
-	seen := handOn
-	v = Verdict{Effect: EffectCount, Kind: KindPanic} // what stands if a Classifier ends the goroutine
-	stale := false
+	handOn = o.Err
+	v = noReturnVerdict // what stands if a Classifier ends the goroutine
+	call := Call{State: p.by.State, Executed: true, Probe: p.Probe(), Early: p.early(), Elapsed: o.Elapsed, Err: handOn}
 	defer func() {
-		if c.onCall != nil {
-			c.report(ctx, Call{
-				State:    a.by.State,
-				Executed: true,
-				Probe:    a.probe(),
-				Stale:    stale,
-				Verdict:  v,
-				Elapsed:  o.Elapsed,
-				Err:      seen,
-			})
+		if call.Verdict = v; c.onCall != nil {
+			c.report(ctx, call)
 		}
 	}()
 	defer func() {
-		if stale = c.record(ctx, a, v, seen, o.Elapsed); stale {
+		if call.Stale = p.record(ctx, v, call.Err, o.Elapsed); call.Stale {
 			c.stale.Add(1)
 		}
+		p.verdict = v
+		p.end(settled)
 	}()
-	if p := c.safely(func() { v = c.judge(ctx, a, o, late) }); p != nil {
-		seen = errors.Join(handOn, p)
+	if panicked := c.safely(func() { v = p.judge(ctx, o, late) }); panicked != nil {
+		call.Err = errors.Join(handOn, panicked)
 	}
 	return v, handOn
 }
 
+// end publishes the phase in which the permit ends, and ends the context of the operation.
+func (p *Permit) end(phase uint32) {
+	if p.phase.Store(phase); p.limit != nil {
+		p.c.safely(p.limit.cancel) // because the context around it may be a user's
+	}
+}
+
+// Release hands the permit back unused: nothing is recorded, and the slot of a probe is free
+// for the next caller. After Settle it does nothing.
+func (p *Permit) Release() {
+	// Most permits are released after they are settled, so look before writing.
+	if p.c != nil && p.phase.Load() == pending {
+		p.release()
+	}
+}
+
+// release is the part of Release that is not inlined.
+func (p *Permit) release() {
+	if p.phase.CompareAndSwap(pending, released) {
+		defer p.end(released)
+		p.record(context.Background(), Verdict{}, nil, 0)
+	}
+}
+
 // late reports whether the circuit's own deadline ended the call. The context of the operation
-// tells who ended it; where it has not ended or there is none, elapsed time does.
-func (a *attempt) late(elapsed time.Duration) bool {
-	d := a.by.CallTimeout
-	if d > 0 && a.ctx != nil && a.ctx.Err() != nil {
-		return context.Cause(a.ctx) == error(a.timeout)
+// tells who ended it. If that has not ended, or there is none, elapsed time tells.
+func (p *Permit) late(elapsed time.Duration) bool {
+	d := p.by.CallTimeout
+	if d > 0 && p.limit != nil && p.limit.ctx.Err() != nil {
+		return context.Cause(p.limit.ctx) == error(&p.limit.timeout)
 	}
 	return d > 0 && elapsed >= d
 }
 
+var noReturnVerdict = KindPanic.verdict()
+
 // judge is the one judgement of a call.
-func (c *ToolCircuit) judge(ctx context.Context, a *attempt, o Outcome, late bool) Verdict {
+func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 	switch {
-	case o.Err == errNoReturn:
-		return Verdict{Effect: EffectCount, Kind: KindPanic}
+	case o.Err == ErrNoReturn:
+		return noReturnVerdict
 	case late:
-		return Verdict{Effect: EffectCount, Kind: KindTimeout}
+		return KindTimeout.verdict()
 	}
-	v, known := classify(ctx, o, c.classify)
-	if d, ok := ctx.Deadline(); ok && v.Kind == KindTimeout && o.Err != nil && c.clock.Until(d) <= 0 {
+	v, known := classify(ctx, o, p.c.classify)
+	if v.Kind == KindTimeout && o.Err != nil && passed(ctx) {
 		v = KindDeadline.verdict() // a socket has the same deadline, and may tell before ctx does
 	}
-	p := a.by.Policy
+	policy := &p.by.Policy
 	switch {
-	case v.Effect == EffectHeal && p.SlowCall > 0 && o.Elapsed > p.SlowCall:
-		v = Verdict{Effect: EffectCount, Kind: KindSlow}
-	case v.Kind == KindDeadline && (p.CallTimeout > 0 || p.IgnoreDeadline):
+	case v.Effect == EffectHeal && policy.SlowCall > 0 && o.Elapsed > policy.SlowCall:
+		v = KindSlow.verdict()
+	case v.Kind == KindDeadline && (policy.CallTimeout > 0 || policy.IgnoreDeadline):
 		v.Effect = EffectIgnore
 	case !known:
-		if a.recorded() {
-			c.unclassified.Add(1)
+		if p.recorded() {
+			p.c.unclassified.Add(1)
 		}
-		if p.CountUnknown {
+		if policy.CountUnknown {
 			v.Effect = EffectCount
 		}
 	}
-	if a.mode&asMonitor != 0 && v.Kind.ClientError() {
+	if p.monitor && v.Kind.ClientError() {
 		v.Effect = EffectHeal
 	}
 	return v
 }
 
+// passed reports whether ctx's deadline has passed. A deadline is real time, whatever clock the
+// circuit has.
+func passed(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && time.Until(d) <= 0
+}
+
 // record takes the outcome of a call into the state. It reports whether the circuit had
 // moved on since the call was admitted.
-func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, elapsed time.Duration) (stale bool) {
-	if !a.recorded() {
-		if a.mode&asPeek != 0 && v.Effect == EffectHeal {
-			c.step(ctx, elapsed, func(s state, _ input) (state, bool) { return s.endCooldown(a.by) })
-		}
+func (p *Permit) record(ctx context.Context, v Verdict, err error, elapsed time.Duration) (stale bool) {
+	c, by := p.c, p.by
+	switch {
+	case p.early() && v.Effect == EffectHeal:
+		c.step(ctx, elapsed, func(s state, _ input) (state, bool) { return s.endCooldown(by) })
+		return false
+	case !p.recorded():
 		return false
 	}
-	if s := c.state.Load(); s.seq == a.by.seq {
+	if s := c.state.Load(); s.seq == by.seq {
 		if s.window != nil && (v.Effect == EffectHeal || v.Effect == EffectCount) {
 			s.window.Add(c.clock, v.Effect == EffectCount)
 		}
@@ -406,11 +388,11 @@ func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, 
 		}
 	}
 	c.step(ctx, elapsed, func(s state, in input) (state, bool) {
-		stale = s.seq != a.by.seq
+		stale = s.seq != by.seq
 		if s.window != nil && v.Effect == EffectCount {
 			in.calls, in.failures = s.window.Sum(in.now)
 		}
-		return s.settle(in, a.by, v, err)
+		return s.settle(in, by, v, err)
 	})
 	return stale
 }
@@ -418,14 +400,12 @@ func (c *circuit) record(ctx context.Context, a *attempt, v Verdict, err error, 
 // report tells OnCall, which must not be nil, what a call met.
 func (c *ToolCircuit) report(ctx context.Context, call Call) {
 	call.Dependency, call.Tool = c.dependency, c.tool.Name
-	c.safely(func() {
-		call.RunID = RunID(ctx) // here, for the context may be a user's
-		c.onCall(ctx, call)
-	})
+	c.safely(func() { call.RunID = RunID(ctx) }) // because the context may be a user's
+	c.safely(func() { c.onCall(ctx, call) })
 }
 
 // step is advance, and delivers the event.
-func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) {
+func (c *ToolCircuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) {
 	if _, changed := c.advance(ctx, elapsed, f); changed {
 		c.deliver()
 	}
@@ -434,8 +414,8 @@ func (c *circuit) step(ctx context.Context, elapsed time.Duration, f func(state,
 // advance runs one step of the machine and, if it changed anything, publishes its result and
 // posts the event. It returns the state then published, and whether there is a change. The
 // clock, which may be a user's, is read before the lock.
-func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
-	now := c.clock.Now()
+func (c *ToolCircuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
+	now := c.made().clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.state.Load()
@@ -449,6 +429,6 @@ func (c *circuit) advance(ctx context.Context, elapsed time.Duration, f func(sta
 		close(c.changed)
 		c.changed = nil
 	}
-	c.post(ctx, before, after, Event{At: now, Elapsed: elapsed})
+	c.post(ctx, before, after, Event{At: now, Tool: c.tool.Name, Elapsed: elapsed})
 	return after, true
 }

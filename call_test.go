@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,7 +149,7 @@ func TestNestedCircuits(t *testing.T) {
 func TestResultOfInnerCircuitUnderOuterOne(t *testing.T) {
 	inner := run(t, policy(nil), []step{{trip, open}})
 	lookUp := toolcircuit.WrapResult(inner.ToolCircuit, func(context.Context, int) (int, error) { return 0, nil })
-	mail := toolcircuit.WrapSoft(toolcircuit.MustNew("mail-api", toolcircuit.Options{}), func(context.Context, int) (int, error) { return 0, errDown })
+	mail := toolcircuit.WrapResult(toolcircuit.MustNew("mail-api", toolcircuit.Options{}), func(context.Context, int) (int, error) { return 0, errDown })
 	cached := func(ctx context.Context, in int) (toolcircuit.Result[int], error) {
 		r, err := lookUp(ctx, in)
 		return r.Or(7, "cache"), err
@@ -526,41 +527,147 @@ type runtimeContext struct {
 	user string
 }
 
+// A runtime with a context type of its own needs one closure, and CallTimeout ends a hang in it.
 func TestOwnTypeOfContext(t *testing.T) {
-	var mine *runtimeContext
-	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.FailureThreshold = 1 }))
-	took := time.Duration(0)
-	greet := toolcircuit.Wrap(r.ToolCircuit, func(ctx *runtimeContext, greeting string) (string, error) {
-		require.Same(t, mine, ctx)
-		require.False(t, toolcircuit.IsProbe(ctx))
-		add(took)(r)
-		return greeting + ", " + ctx.user, nil
+	synctest.Test(t, func(t *testing.T) {
+		c := toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: toolcircuit.Policy{CallTimeout: time.Second, FailureThreshold: 1}})
+		tool := func(rc *runtimeContext, hang bool) (toolcircuit.Result[string], error) {
+			return toolcircuit.DoResult(rc, c, func(ctx context.Context) (string, error) {
+				if hang {
+					<-ctx.Done()
+				}
+				return "Hello, " + rc.user, ctx.Err()
+			})
+		}
+		mine := &runtimeContext{t.Context(), "Ada"}
+		r, err := tool(mine, false)
+		require.NoError(t, err)
+		require.Equal(t, "Hello, Ada", *r.Value)
+		r, err = tool(mine, true)
+		require.NoError(t, err)
+		require.Equal(t, toolcircuit.StatusFailed, r.Status)
+		require.Equal(t, toolcircuit.KindTimeout, r.Cause)
+		require.Equal(t, open, c.State())
 	})
-	mine = &runtimeContext{toolcircuit.WithRunID(context.Background(), "run-1"), "Ada"}
+}
 
-	out, err := greet(mine, "Hello")
+func TestPermitContext(t *testing.T) {
+	type key struct{}
+	timed := toolcircuit.Options{Policy: toolcircuit.Policy{CallTimeout: time.Second, FailureThreshold: 1}}
+	bubbles(t, map[string]func(t *testing.T){
+		"has the deadline that runs from the admission": func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", timed)
+			p, err := c.Allow(t.Context())
+			require.NoError(t, err)
+			time.Sleep(400 * time.Millisecond)
+			began := time.Now()
+			ctx := p.Context(context.WithValue(t.Context(), key{}, 1))
+			require.Equal(t, 1, ctx.Value(key{}))
+			<-ctx.Done()
+			require.Equal(t, 600*time.Millisecond, time.Since(began))
+			require.Equal(t, context.DeadlineExceeded, ctx.Err())
+			v, err := p.Settle(t.Context(), nil, ctx.Err())
+			require.Equal(t, counted(toolcircuit.KindTimeout), v)
+			require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+			require.Equal(t, open, c.State())
+		},
+		"ends with Settle and with Release": func(t *testing.T) {
+			for _, end := range []func(*toolcircuit.Permit){
+				func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) }, (*toolcircuit.Permit).Release,
+			} {
+				c := toolcircuit.MustNew("search-api", timed)
+				p, err := c.Allow(t.Context())
+				require.NoError(t, err)
+				ctx := p.Context(t.Context())
+				require.NoError(t, ctx.Err())
+				end(&p)
+				require.Equal(t, context.Canceled, ctx.Err())
+				require.Equal(t, closed, c.State())
+			}
+		},
+		"lets a stream be cut by nothing while there is no CallTimeout": func(t *testing.T) {
+			p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{}).Allow(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, t.Context(), p.Context(t.Context()))
+		},
+		"is asked for once, before the end": func(t *testing.T) {
+			for name, before := range map[string]func(*toolcircuit.Permit){
+				"twice":   func(p *toolcircuit.Permit) { p.Context(t.Context()) },
+				"settled": func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) },
+				"failed":  func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, errDown) },
+				"release": (*toolcircuit.Permit).Release,
+			} {
+				p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{}).Allow(t.Context())
+				require.NoError(t, err)
+				before(&p)
+				panicked, _ := quits(func() { p.Context(t.Context()) })
+				require.Contains(t, panicked, "Permit.Context", name)
+			}
+		},
+		"of the zero Permit is the caller's": func(t *testing.T) {
+			var p toolcircuit.Permit
+			require.Equal(t, t.Context(), p.Context(t.Context()))
+			require.Equal(t, t.Context(), p.Context(t.Context()))
+			v, err := p.Settle(t.Context(), nil, errDown)
+			require.Zero(t, v)
+			require.Equal(t, errDown, err)
+		},
+		"tells a probe": func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", timed)
+			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, errDown })
+			time.Sleep(time.Hour)
+			p, err := c.Allow(t.Context())
+			require.NoError(t, err)
+			require.True(t, p.Probe())
+			require.True(t, toolcircuit.IsProbe(p.Context(t.Context())))
+		},
+	})
+}
+
+func TestSettleTwice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first func(p *toolcircuit.Permit)
+		want  toolcircuit.Verdict
+	}{
+		"healthy":   {func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) }, healed(toolcircuit.KindOK)},
+		"failed":    {func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, errDown) }, counted(toolcircuit.KindUnavailable)},
+		"no return": {func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, toolcircuit.ErrNoReturn) }, counted(toolcircuit.KindPanic)},
+		"released":  {(*toolcircuit.Permit).Release, toolcircuit.Verdict{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, policy(nil))
+			p, err := r.Allow(t.Context())
+			require.NoError(t, err)
+			tt.first(&p)
+			before := r.Snapshot()
+			for _, second := range []error{nil, errInvalid} {
+				v, err := p.Settle(t.Context(), nil, second)
+				require.Equal(t, tt.want, v)
+				require.Equal(t, second, err)
+			}
+			p.Release()
+			require.Equal(t, before, r.Snapshot())
+		})
+	}
+}
+
+// A Settle from within the Classifier finds that the first still judges.
+func TestSettleInsideClassifier(t *testing.T) {
+	var p toolcircuit.Permit
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{Classify: func(ctx context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+		v, err := p.Settle(ctx, nil, errInvalid)
+		require.Zero(t, v)
+		require.Equal(t, errInvalid, err)
+		p.Release()
+		return toolcircuit.Verdict{}
+	}})
+	var err error
+	p, err = c.Allow(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "Hello, Ada", out)
-	require.Equal(t, "run-1", r.calls[0].RunID)
-	require.Equal(t, closed, r.State())
-
-	took = time.Second
-	out, err = greet(mine, "Hello")
-	require.NoError(t, err)
-	require.Equal(t, "Hello, Ada", out)
-	require.Equal(t, open, r.State(), "the time that passed tells the deadline")
-
-	_, err = greet(mine, "Hello")
-	require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
-
-	// The end of its context is the caller's.
-	took = 0
-	all(add(time.Minute), reset)(r)
-	ctx, cancel := context.WithCancel(context.Background())
-	leave := toolcircuit.Wrap(r.ToolCircuit, func(*runtimeContext, int) (int, error) { cancel(); return 0, errDown })
-	_, err = leave(&runtimeContext{Context: ctx}, 1)
+	v, err := p.Settle(t.Context(), nil, errDown)
+	require.Equal(t, counted(toolcircuit.KindUnavailable), v)
 	require.Equal(t, errDown, err)
-	require.Equal(t, closed, r.State())
+	require.Equal(t, 1, c.Snapshot().Streak)
 }
 
 func TestIsProbe(t *testing.T) {
@@ -628,7 +735,7 @@ func TestNilArguments(t *testing.T) {
 		{noCtx, func() { toolcircuit.Do(noContext, c, op) }},
 		{"toolcircuit: Do: op is nil", func() { toolcircuit.Do[int](ctx, c, nil) }},
 		{noCircuit, func() { toolcircuit.Wrap(none, tool) }},
-		{"toolcircuit: Wrap: tool is nil", func() { toolcircuit.Wrap[context.Context, int, int](c, nil) }},
+		{"toolcircuit: Wrap: tool is nil", func() { toolcircuit.Wrap[int, int](c, nil) }},
 		{noCtx, func() { toolcircuit.Wrap(c, tool)(noContext, 1) }},
 		{noCircuit, func() { none.Allow(ctx) }},
 		{noCtx, func() { c.Allow(noContext) }},
@@ -665,16 +772,65 @@ func TestSocketBeforeContext(t *testing.T) {
 	require.Equal(t, closed, c.State())
 }
 
-// A context whose Value panics costs nobody a result.
+// A context whose methods panic once the call has begun costs no healthy outcome.
 func TestContextThatPanics(t *testing.T) {
-	o := policy(nil)
-	r := newRig(t, o)
-	panicked, _ := quits(func() {
-		v, err := toolcircuit.Do(badValue{t.Context()}, r.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
-		require.NoError(t, err)
-		require.Equal(t, 7, v)
+	for name, o := range map[string]toolcircuit.Options{
+		"plain":       policy(nil),
+		"CallTimeout": policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Hour }),
+		"SlowCall":    policy(func(p *toolcircuit.Policy) { p.SlowCall = time.Hour }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, o)
+			r.calls = nil
+			call(errDown)(r)
+			ctx := &badContext{Context: t.Context()}
+			panicked, _ := quits(func() {
+				v, err := toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
+					ctx.bad.Store(true)
+					return 7, nil
+				})
+				require.NoError(t, err)
+				require.Equal(t, 7, v)
+			})
+			require.Nil(t, panicked)
+			require.Zero(t, r.Snapshot().Streak, "the dependency is healthy")
+			require.Equal(t, healed(toolcircuit.KindOK), r.calls[len(r.calls)-1].Verdict)
+		})
+	}
+}
+
+// N15: a struct that embeds a nil *Result is a value like any other.
+func TestEmbeddedNilResult(t *testing.T) {
+	type reply struct{ *toolcircuit.Result[string] }
+	r := newRig(t, policy(nil))
+	call(errDown)(r)
+	_, err := toolcircuit.Do(t.Context(), r.ToolCircuit, func(context.Context) (reply, error) { return reply{}, nil })
+	require.NoError(t, err)
+	require.Zero(t, r.Snapshot().Streak)
+	require.Zero(t, r.Snapshot().HookPanics)
+	_, err = toolcircuit.Do(t.Context(), r.ToolCircuit, func(context.Context) (reply, error) {
+		return reply{&toolcircuit.Result[string]{Status: toolcircuit.StatusBlocked}}, nil
 	})
-	require.Nil(t, panicked)
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.KindRejected, r.calls[len(r.calls)-1].Verdict.Kind)
+}
+
+// N14: a context's deadline is real time, whatever the circuit's clock says.
+func TestDeadlineIsRealTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := clock.NewMock()
+		mock.Set(time.Now().Add(24 * time.Hour))
+		c := toolcircuit.MustNew("search-api", toolcircuit.Options{Clock: mock, Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		toolcircuit.Do(ctx, c, func(context.Context) (int, error) { return 0, context.DeadlineExceeded })
+		require.Equal(t, open, c.State(), "the caller has an hour left")
+		done := make(chan error)
+		go func() { done <- c.Wait(ctx) }()
+		synctest.Wait()
+		mock.Add(time.Minute)
+		require.NoError(t, <-done, "which is more than the cooldown")
+	})
 }
 
 // A tool that calls its own circuit inside had begun when that was refused.
@@ -715,6 +871,18 @@ type passed struct{ context.Context }
 
 func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-1), true }
 
-type badValue struct{ context.Context }
+// badContext is a context whose methods panic once it is bad. Done has been asked for by then.
+type badContext struct {
+	context.Context
+	bad atomic.Bool
+}
 
-func (badValue) Value(any) any { panic("value") }
+func (c *badContext) check(method string) {
+	if c.bad.Load() {
+		panic(method)
+	}
+}
+
+func (c *badContext) Value(key any) any           { c.check("Value"); return c.Context.Value(key) }
+func (c *badContext) Err() error                  { c.check("Err"); return c.Context.Err() }
+func (c *badContext) Deadline() (time.Time, bool) { c.check("Deadline"); return c.Context.Deadline() }

@@ -133,21 +133,14 @@ func Classify(ctx context.Context, o Outcome) Verdict {
 	return v
 }
 
-// judged is implemented by values that know what became of their call.
-type judged interface {
-	verdict() (v Verdict, ok bool)
-}
-
 // classify is [Classify] with custom, which may be nil, asked between the markers and the
 // rules. known is false if nobody had an opinion, and if custom's was that it is unknown:
 // Policy.CountUnknown and Snapshot.Unclassified are for both.
 func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, known bool) {
 	if o.Err == nil {
-		if r, ok := o.Value.(judged); ok && !isNil(r) {
-			if v, ok := r.verdict(); ok {
-				v = v.complete(KindUnknown.verdict())
-				return v, v != KindUnknown.verdict()
-			}
+		if v, ok := verdictOf(o.Value); ok {
+			v = v.complete(KindUnknown.verdict())
+			return v, v != KindUnknown.verdict()
 		}
 	} else {
 		// After the end the error proves nothing: net/http returns the context's cause, which

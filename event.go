@@ -36,6 +36,7 @@ const (
 type Event struct {
 	Type       EventType
 	Dependency string
+	Tool       string // whose call, check or method caused it; empty if that view has no Tool.Name
 	From, To   State
 	Override   Override
 	Seq        uint64    // the epoch that begins; it rises with each change of state and with Reset
@@ -79,9 +80,11 @@ type Call struct {
 	Dependency string
 	Tool       string
 	RunID      string
-	State      State // that the call met
+	State      State  // that the call met
+	Reason     Reason // of a refused call
 	Executed   bool
-	Probe      bool
+	Probe      bool // it decided whether the circuit closes
+	Early      bool // a Monitor's check during the cooldown, not a call of the circuit
 	Stale      bool // the circuit had moved on: its outcome decided nothing
 	Verdict    Verdict
 	Elapsed    time.Duration
@@ -198,10 +201,8 @@ func (c *circuit) deliverOne() bool {
 			c.deliver()
 		}
 	}()
-	c.safely(func() {
-		next.event.RunID = RunID(next.ctx) // here, for the context may be a user's
-		c.onEvent(next.ctx, next.event)
-	})
+	c.safely(func() { next.event.RunID = RunID(next.ctx) }) // because the context may be a user's
+	c.safely(func() { c.onEvent(next.ctx, next.event) })
 	returned = true
 	return true
 }

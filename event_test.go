@@ -198,7 +198,7 @@ func TestOnCall(t *testing.T) {
 		require.ErrorIs(t, got.Err, toolcircuit.ErrCircuitOpen)
 		got.Err = nil
 		require.Equal(t, toolcircuit.Call{
-			Dependency: "search-api", State: open, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindRejected), RetryAt: time.Unix(60, 0),
+			Dependency: "search-api", State: open, Reason: toolcircuit.ReasonDependencyOpen, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindRejected), RetryAt: time.Unix(60, 0),
 		}, got)
 	})
 	t.Run("dead on entry", func(t *testing.T) {

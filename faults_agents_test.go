@@ -242,8 +242,9 @@ func TestA010OtherLayer(t *testing.T) {
 		return "", fmt.Errorf("permission check: %w", err)
 	})
 	for range 3 {
-		_, err := guarded(t.Context(), "")
-		require.ErrorIs(t, err, errDown)
+		result, err := guarded(t.Context(), "")
+		require.NoError(t, err)
+		require.Equal(t, toolcircuit.StatusFailed, result.Status)
 	}
 	require.Equal(t, open, permissions.State())
 	for range 5 {
@@ -730,7 +731,7 @@ func TestA058WritesDoNotProbe(t *testing.T) {
 	r := run(t, policy(nil), []step{{calls(3, errDown), open}})
 	writes := r.WithTool(toolcircuit.Tool{Name: "refund", SideEffects: true})
 	charged := 0
-	refund := toolcircuit.WrapSoft(writes, func(context.Context, string) (string, error) {
+	refund := toolcircuit.WrapResult(writes, func(context.Context, string) (string, error) {
 		charged++
 		return "", os.ErrDeadlineExceeded
 	})
@@ -1005,7 +1006,7 @@ func TestA073CauseOfAMixedStreak(t *testing.T) {
 func TestA080SoftFailureShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, policy(nil))
-		recall := toolcircuit.WrapSoft(r.ToolCircuit, func(context.Context, string) (string, error) { return "", errDown })
+		recall := toolcircuit.WrapResult(r.ToolCircuit, func(context.Context, string) (string, error) { return "", errDown })
 		seen := map[toolcircuit.Status]int{}
 		for range 10 * 24 * 12 {
 			result, err := recall(t.Context(), "")
@@ -1146,8 +1147,8 @@ func TestA103EveryPathOneGate(t *testing.T) {
 			_, _ = toolcircuit.WrapResult(c, fails(&ran))(ctx, err)
 			return ran
 		},
-		"WrapSoft": func(c *toolcircuit.ToolCircuit, err error) (ran bool) {
-			_, _ = toolcircuit.WrapSoft(c, fails(&ran))(ctx, err)
+		"DoResult": func(c *toolcircuit.ToolCircuit, err error) (ran bool) {
+			_, _ = toolcircuit.DoResult(ctx, c, func(ctx context.Context) (string, error) { return fails(&ran)(ctx, err) })
 			return ran
 		},
 		"Allow": func(c *toolcircuit.ToolCircuit, err error) bool {
@@ -1155,7 +1156,7 @@ func TestA103EveryPathOneGate(t *testing.T) {
 			p.Settle(ctx, nil, err)
 			return refusal == nil
 		},
-		"For": func(c *toolcircuit.ToolCircuit, err error) bool {
+		"WithTool": func(c *toolcircuit.ToolCircuit, err error) bool {
 			p, refusal := c.WithTool(toolcircuit.Tool{Name: "other"}).Allow(ctx)
 			p.Settle(ctx, nil, err)
 			return refusal == nil

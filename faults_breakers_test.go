@@ -559,8 +559,8 @@ func TestF44ResultThatMeansFailure(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, result.Value.isError)
 		},
-		"WrapSoft": func(t *testing.T, c *toolcircuit.ToolCircuit) {
-			result, err := toolcircuit.WrapSoft(c, tool)(context.Background(), 0)
+		"DoResult": func(t *testing.T, c *toolcircuit.ToolCircuit) {
+			result, err := toolcircuit.DoResult(context.Background(), c, func(ctx context.Context) (toolReply, error) { return tool(ctx, 0) })
 			require.NoError(t, err)
 			require.True(t, result.Value.isError)
 		},
@@ -961,7 +961,7 @@ func TestF71ReadsDoNotRace(t *testing.T) {
 		func() { try(c.Twin("other-api"), errDown) },
 		func() {
 			if p, err := c.Allow(context.Background()); err != nil {
-				toolcircuit.ResultOf(c, "", err)
+				toolcircuit.ResultOf(c, "", toolcircuit.Verdict{}, err)
 			} else {
 				p.Release()
 			}
@@ -1204,7 +1204,6 @@ func TestVariantClassifierIsAskedOnce(t *testing.T) {
 		func() { try(r.ToolCircuit, errInvalid) },
 		func() { toolcircuit.Wrap(r.ToolCircuit, fail)(context.Background(), 0) },
 		func() { toolcircuit.WrapResult(r.ToolCircuit, fail)(context.Background(), 0) },
-		func() { toolcircuit.WrapSoft(r.ToolCircuit, fail)(context.Background(), 0) },
 		func() { all(begin("1"), end("1", errInvalid), release("1"), end("1", nil))(r) },
 		func() { try(r.ToolCircuit, nil) },
 	} {
@@ -1227,13 +1226,15 @@ func TestVariantContextWithItsOwnError(t *testing.T) {
 	errGone := errors.New("gone")
 	r := newRig(t, once(nil))
 	ctx := &oddContext{Context: context.Background()}
-	tool := toolcircuit.Wrap(r.ToolCircuit, func(ctx *oddContext, err error) (int, error) {
-		ctx.err = errGone
-		return 0, err
-	})
-	_, err := tool(ctx, errDown)
+	tool := func() (int, error) {
+		return toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
+			ctx.err = errGone
+			return 0, errDown
+		})
+	}
+	_, err := tool()
 	require.Equal(t, errDown, err)
-	_, err = tool(ctx, errDown)
+	_, err = tool()
 	require.Equal(t, errGone, err)
 	require.Equal(t, closed, r.State())
 	require.Equal(t, []bool{true, false}, []bool{r.calls[0].Executed, r.calls[1].Executed})
@@ -1314,7 +1315,7 @@ func TestVariantLongestDurations(t *testing.T) {
 			all(call(nil), call(errDown), add(24*time.Hour))(r)
 			require.Equal(t, open, r.State())
 			require.False(t, r.Ready())
-			_, err := toolcircuit.ResultOf(r.ToolCircuit, 0, try(r.ToolCircuit, nil))
+			_, err := toolcircuit.ResultOf(r.ToolCircuit, 0, toolcircuit.Verdict{}, try(r.ToolCircuit, nil))
 			require.NoError(t, err)
 		})
 	}

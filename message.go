@@ -80,14 +80,16 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 			others = "treat it as unavailable for this task; other tools remain usable"
 		}
 		switch {
-		case b.RetryAt.IsZero():
+		case b.RetryAt == nil:
 			ban, until = "it is not known", "for how long"
 		case b.State == StateHalfOpen && t.SideEffects: // it is refused before the trial begins, too
 			ban = "a trial call goes first; " + ban
 		case b.State == StateHalfOpen:
 			ban = "one trial call is under way; " + ban
 		}
-		until = cmp.Or(until, wait(seconds(b), b.RetryAt))
+		if b.RetryAt != nil {
+			until = wait(seconds(b), *b.RetryAt)
+		}
 	}
 	do := options(b, instead)
 	if doubtful(b, t) {

@@ -350,7 +350,7 @@ func (c *ToolCircuit) SetOverride(o Override) {
 	default:
 		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
 	}
-	c.made().step(context.Background(), 0, func(s state, _ input) (state, bool) {
+	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
 		changed := s.override != o
 		s.override = o
 		return s, changed
@@ -360,5 +360,5 @@ func (c *ToolCircuit) SetOverride(o Override) {
 // Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
 // bring is stale. The streak and the openings are forgotten, an override stays.
 func (c *ToolCircuit) Reset() {
-	c.made().step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
+	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
 }

@@ -371,7 +371,7 @@ func TestOptionsAreCopied(t *testing.T) {
 	toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
 	for _, view := range views {
 		_, err := toolcircuit.Do(context.Background(), view, func(context.Context) (int, error) { return 0, nil })
-		got, err := toolcircuit.ResultOf(view, 0, err)
+		got, err := toolcircuit.ResultOf(view, 0, toolcircuit.Verdict{}, err)
 		require.NoError(t, err)
 		require.Equal(t, []string{"cached_search"}, got.Alternatives)
 		require.Equal(t, []toolcircuit.Action{toolcircuit.ActionPause}, got.NextActions)

@@ -2,7 +2,6 @@ package toolcircuit
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,7 +75,7 @@ type Status string
 const (
 	StatusOK       Status = "ok"       // Value is the tool's
 	StatusBlocked  Status = "blocked"  // refused: the dependency got no call
-	StatusFailed   Status = "failed"   // called, and failed; see WrapSoft
+	StatusFailed   Status = "failed"   // called, and failed
 	StatusFallback Status = "fallback" // Value is a substitute; see Result.Or
 )
 
@@ -154,23 +153,23 @@ type Result[T any] struct {
 // Blocked says why a call has no value of its own. Every key is optional, so that the inferred schema
 // holds for each [Status].
 type Blocked struct {
-	Reason       Reason    `json:"reason,omitempty"`
-	Dependency   string    `json:"dependency,omitempty"`   // that refused or failed: the inner one, if a call inside the tool was refused
-	Tool         string    `json:"tool,omitempty"`         // that the model called; absent if the circuit has no Tool.Name
-	State        State     `json:"state,omitempty"`        // of the circuit that refused
-	Executed     *bool     `json:"executed,omitempty"`     // false when refused, true when an answer leaves no doubt, absent when nobody can know
-	Outcome      string    `json:"outcome,omitempty"`      // "unknown" where Executed is absent; "duplicate": ok, for the effect had happened before
-	Cause        Kind      `json:"cause,omitempty"`        // the kind of the failure behind this
-	Rule         Rule      `json:"rule,omitempty"`         // that opened the circuit
-	Failures     int       `json:"failures,omitempty"`     // that the rule counted
-	Retryable    *bool     `json:"retryable,omitempty"`    // whether the same call may work later; false for every refusal
-	RetryAfterMS int64     `json:"retryAfterMs,omitempty"` // milliseconds from now, rounded up; at least 1 while a time ends the block
-	RetryAt      time.Time `json:"retryAt,omitzero"`       // the same moment in UTC, rounded up to the second
-	NextActions  []Action  `json:"nextActions,omitempty"`  // best first
-	Alternatives []string  `json:"alternatives,omitempty"` // tools that can stand in
-	BlockedCalls int       `json:"blockedCalls,omitempty"` // in this turn of the run
-	EndTurn      bool      `json:"endTurn,omitempty"`      // the run should stop calling tools in this turn
-	Message      string    `json:"message,omitempty"`      // the same in under 60 words
+	Reason       Reason     `json:"reason,omitempty"`
+	Dependency   string     `json:"dependency,omitempty"`   // that refused or failed: the inner one, if a call inside the tool was refused
+	Tool         string     `json:"tool,omitempty"`         // that the model called; absent if the circuit has no Tool.Name
+	State        State      `json:"state,omitempty"`        // of the circuit that refused
+	Executed     *bool      `json:"executed,omitempty"`     // false when refused, true when an answer leaves no doubt, absent when nobody can know
+	Outcome      string     `json:"outcome,omitempty"`      // "unknown" where Executed is absent; "duplicate": ok, for the effect had happened before
+	Cause        Kind       `json:"cause,omitempty"`        // the kind of the failure behind this
+	Rule         Rule       `json:"rule,omitempty"`         // that opened the circuit
+	Failures     int        `json:"failures,omitempty"`     // that the rule counted
+	Retryable    *bool      `json:"retryable,omitempty"`    // whether the same call may work later; false for every refusal
+	RetryAfterMS int64      `json:"retryAfterMs,omitempty"` // milliseconds from now, rounded up; at least 1 while a time ends the block
+	RetryAt      *time.Time `json:"retryAt,omitempty"`      // the same moment in UTC, rounded up to the second
+	NextActions  []Action   `json:"nextActions,omitempty"`  // best first
+	Alternatives []string   `json:"alternatives,omitempty"` // tools that can stand in
+	BlockedCalls int        `json:"blockedCalls,omitempty"` // in this turn of the run
+	EndTurn      bool       `json:"endTurn,omitempty"`      // the run should stop calling tools in this turn
+	Message      string     `json:"message,omitempty"`      // the same in under 60 words
 }
 
 // Or returns a blocked or failed r as a fallback: value, the source it came from, and r's Reason and
@@ -188,6 +187,12 @@ func (r Result[T]) Or(value T, source string) Result[T] {
 	}
 }
 
+// Judged is a value that knows what became of its call, as a [Result] does. A circuit around such a
+// call takes its word. Nobody else can implement it.
+type Judged interface {
+	verdict() (v Verdict, ok bool)
+}
+
 // verdict returns how r settles as the value of a call under an outer circuit, and false where r is
 // an ordinary value. Neither a refusal nor a substitute proves the outer dependency healthy.
 func (r Result[T]) verdict() (Verdict, bool) {
@@ -198,88 +203,71 @@ func (r Result[T]) verdict() (Verdict, bool) {
 		return Verdict{Effect: r.Cause.effect(), Kind: r.Cause}, true
 	}
 	if r.Value != nil { // which may be a Result itself, of a tool that was wrapped twice
-		if inner, ok := any(*r.Value).(judged); ok && !isNil(inner) {
-			return inner.verdict()
-		}
+		return verdictOf(*r.Value)
 	}
 	return Verdict{}, false
 }
 
-// ResultOf turns what a call under c returned into a Result. A refusal at any depth of err becomes
-// blocked, an error marked [Duplicate] is ok with value, and any other error is returned with the
-// zero Result.
-//
-// If the refusal came from another circuit, the tool had begun when a call inside it was refused.
-// The Result then names that inner dependency, and its Outcome is unknown. ResultOf cannot tell a call
-// of the same circuit inside the tool; WrapResult and WrapSoft can.
-func ResultOf[T any](c *ToolCircuit, value T, err error) (Result[T], error) {
-	c.mustHave(context.Background())
-	return resultOf(c, value, err, false)
+// verdictOf returns what a value knows of its call, false if that is nothing. A struct that embeds
+// a nil *Result knows nothing.
+func verdictOf(value any) (v Verdict, ok bool) {
+	r, ok := value.(Judged)
+	if !ok {
+		return Verdict{}, false
+	}
+	defer func() {
+		if recover() != nil {
+			v, ok = Verdict{}, false
+		}
+	}()
+	return r.verdict()
 }
 
-// resultOf is ResultOf, told whether the tool is known to have begun.
-func resultOf[T any](c *ToolCircuit, value T, err error, began bool) (Result[T], error) {
-	if err == nil {
+// ResultOf turns what a call under c returned, and the verdict on it, into what [DoResult]
+// returns. It is for the two-step form: hand it what [Permit.Settle] returned or, if Allow
+// refused, its error with the zero Verdict.
+//
+//   - a nil err is ok with value, and so is verdict duplicate
+//   - a refusal at any depth of err is blocked
+//   - any other err is handed on where nothing was judged, and for kinds canceled, deadline
+//     and interrupt
+//   - any other err is failed
+//
+// If the refusal came from another circuit, or the call was judged, the tool had begun when a
+// call inside it was refused. The Result then names the inner dependency, and its Outcome is
+// unknown.
+func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], error) {
+	c.made()
+	if err == nil && v.Kind != KindDuplicate {
 		return Result[T]{Status: StatusOK, Value: &value}, nil
 	}
-	kind := KindPanic // of a method of err
-	c.safely(func() { kind = Classify(context.Background(), Outcome{Err: err}).Kind })
-	switch kind {
-	case KindDuplicate:
-		return duplicate(value), nil
-	case KindRejected:
-		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusalIn(err), began)}, nil
+	refusal := c.refusalIn(err)
+	switch {
+	case refusal != nil:
+		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusal, v.Kind != "")}, nil
+	case v.Kind == KindDuplicate:
+		return Result[T]{Status: StatusOK, Value: &value, Blocked: Blocked{Outcome: outcomeDuplicate}}, nil
+	case v.Kind == "", v.Kind == KindCanceled, v.Kind == KindDeadline, v.Kind == KindInterrupt:
+		return Result[T]{}, err
 	}
-	return Result[T]{}, err
+	return Result[T]{Status: StatusFailed, Blocked: failed(c, v)}, nil
 }
 
-// WrapResult is [Wrap] for a tool whose caller is a model: what the wrapped tool returns goes through
-// [ResultOf]. A nil argument panics.
-func WrapResult[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Result[Out], error) {
-	c.mustHaveTool("WrapResult", tool == nil)
-	return func(ctx C, in In) (Result[Out], error) {
-		var v Verdict // stays zero if the tool is not called
-		out, err := call(c, tool, ctx, in, &v)
-		return resultOf(c, out, err, v.Kind != "")
-	}
-}
-
-// WrapSoft is [WrapResult] for a runtime in which the error of a tool ends the run: failures become
-// failed results. Kinds canceled, deadline and interrupt stay errors, for they belong to the runtime,
-// and so does the error of a context that had ended before the call. Panics pass.
-func WrapSoft[C context.Context, In, Out any](c *ToolCircuit, tool func(C, In) (Out, error)) func(C, In) (Result[Out], error) {
-	c.mustHaveTool("WrapSoft", tool == nil)
-	return func(ctx C, in In) (Result[Out], error) {
-		var v Verdict // stays zero if the tool is not called
-		out, err := call(c, tool, ctx, in, &v)
-		r, err := resultOf(c, out, err, v.Kind != "")
-		if err == nil {
-			return r, nil
+// refusalIn returns the outermost refusal in err's tree, nil if there is none. Where the tree
+// holds [ErrCircuitOpen] alone, it is one that knows nothing.
+func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
+	c.safely(func() { // because methods of err may panic
+		for err := range tree(err) {
+			if e, ok := err.(*OpenError); ok {
+				refusal = e
+				return
+			}
 		}
-		switch v.Kind {
-		case KindCanceled, KindDeadline, KindInterrupt, "":
-			return r, err
-		case KindDuplicate: // so a Classifier says
-			return duplicate(out), nil
+		if has(err, ErrCircuitOpen) {
+			refusal = &OpenError{}
 		}
-		return Result[Out]{Status: StatusFailed, Blocked: failed(c, v)}, nil
-	}
-}
-
-// duplicate is the Result of a call whose effect had happened before.
-func duplicate[T any](value T) Result[T] {
-	return Result[T]{Status: StatusOK, Value: &value, Blocked: Blocked{Outcome: outcomeDuplicate}}
-}
-
-// refusalIn returns the outermost refusal in err's tree or, where that holds no more than
-// [ErrCircuitOpen], one that knows nothing.
-func refusalIn(err error) *OpenError {
-	for err := range tree(err) {
-		if e, ok := err.(*OpenError); ok {
-			return e
-		}
-	}
-	return &OpenError{}
+	})
+	return refusal
 }
 
 // refused returns what a model is told about the refusal e of a call of c's tool, or of one inside it
@@ -313,7 +301,7 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	case ReasonDependencyOpen:
 		if !e.RetryAt.IsZero() {
 			b.RetryAfterMS = max(ceil(e.RetryAfter(), time.Millisecond), 1)
-			b.RetryAt = e.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second)
+			b.RetryAt = ptr(e.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second))
 		}
 		if e.capped {
 			b.NextActions = putFirst(ActionEscalate, b.NextActions)

@@ -83,7 +83,7 @@ func (d *desk) refusal() *toolcircuit.OpenError {
 // blocked returns the result of a refused call.
 func (d *desk) blocked(err error) toolcircuit.Result[int] {
 	d.t.Helper()
-	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, err)
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Verdict{}, err)
 	require.NoError(d.t, err)
 	require.Equal(d.t, toolcircuit.StatusBlocked, r.Status)
 	return r
@@ -110,10 +110,10 @@ func goneSearch(t *testing.T, tool toolcircuit.Tool) *desk {
 	return d
 }
 
-// softly is what WrapSoft makes of a call that fails with err.
+// softly is what WrapResult makes of a call that fails with err.
 func softly(t *testing.T, tool toolcircuit.Tool, err error) (toolcircuit.Result[int], error) {
 	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
-	f := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, err })
+	f := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, err })
 	return f(t.Context(), "")
 }
 
@@ -128,9 +128,9 @@ func TestResultJSON(t *testing.T) {
 	type hits struct{}
 	d := downSearch(t, webSearch)
 
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, nil)
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, toolcircuit.Verdict{}, nil)
 	require.NoError(t, err)
-	blocked, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, d.refusal())
+	blocked, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, toolcircuit.Verdict{}, d.refusal())
 	require.NoError(t, err)
 	failed, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestResultJSON(t *testing.T) {
 	require.NoError(t, err)
 	asked, err := softly(t, webSearch, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 41500 * time.Millisecond})
 	require.NoError(t, err)
-	duplicate, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Duplicate(errors.New("paid before")))
+	duplicate, err := softly(t, webSearch, toolcircuit.Duplicate(errors.New("paid before")))
 	require.NoError(t, err)
 	manual := *d.refusal()
 	manual.Reason = toolcircuit.ReasonManualOpen
@@ -149,7 +149,7 @@ func TestResultJSON(t *testing.T) {
 		want   string
 	}{
 		{"ok", ok, `{"status":"ok","value":{}}`},
-		{"duplicate", duplicate, `{"status":"ok","value":0,"outcome":"duplicate"}`},
+		{"duplicate", duplicate, `{"status":"ok","value":7,"outcome":"duplicate"}`},
 		{"blocked", blocked, `{"status":"blocked","reason":"dependency_open","dependency":"search-api","tool":"web_search",` +
 			`"state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
 			`"retryAfterMs":42000,"retryAt":"2026-11-29T14:05:30Z","nextActions":["use_alternative","answer_without"],` +
@@ -422,20 +422,25 @@ func TestResultOf(t *testing.T) {
 	d := downSearch(t, webSearch)
 	plain := errors.New("no such city")
 
-	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, nil)
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Verdict{}, nil)
 	require.NoError(t, err)
 	require.NotNil(t, r.Value, "a zero value is a value")
 	assert.Zero(t, *r.Value)
 	assert.Zero(t, r.Blocked)
 
-	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, plain)
-	assert.Equal(t, plain, err)
+	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, plain)
+	assert.Equal(t, plain, err, "nobody judged it")
 	assert.Zero(t, r)
 
 	deep := fmt.Errorf("agent: %w", errors.Join(plain, fmt.Errorf("tool: %w", d.refusal())))
 	assert.Equal(t, d.blocked(d.refusal()), d.blocked(deep))
 
-	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, fmt.Errorf("agent: %w", toolcircuit.Duplicate(plain)))
+	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}, plain)
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusFailed, r.Status, "judged, so it ran")
+
+	paid := toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindDuplicate}
+	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, paid, fmt.Errorf("agent: %w", toolcircuit.Duplicate(plain)))
 	require.NoError(t, err)
 	assert.Equal(t, toolcircuit.StatusOK, r.Status)
 	assert.Equal(t, 7, *r.Value)
@@ -486,7 +491,7 @@ func TestResultOfOwnsItsSlices(t *testing.T) {
 		assert.Equal(t, want, marshal(t, d.blocked(d.refusal())))
 	}
 	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
-	soft := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, int) (int, error) { return 0, failure(toolcircuit.KindInvalid) })
+	soft := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, int) (int, error) { return 0, failure(toolcircuit.KindInvalid) })
 	want, err := soft(t.Context(), 0)
 	require.NoError(t, err)
 	text := marshal(t, want)
@@ -547,7 +552,7 @@ func TestResultOr(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, toolcircuit.ReasonCallFailed, failed.Or(9, "cache").Reason)
 
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, nil)
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, ok, ok.Or(9, "cache"))
 }
@@ -560,7 +565,7 @@ func TestResultUnderOuterCircuit(t *testing.T) {
 	require.NoError(t, err)
 	invalid, err := softly(t, webSearch, failure(toolcircuit.KindInvalid))
 	require.NoError(t, err)
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, nil)
+	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, nil)
 	require.NoError(t, err)
 	for _, tt := range []struct {
 		name   string
@@ -597,8 +602,9 @@ func TestWrapResult(t *testing.T) {
 
 	result = failure(toolcircuit.KindTimeout)
 	r, err = search(t.Context(), "go")
-	assert.Equal(t, result, err)
-	assert.Zero(t, r)
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
+	assert.Nil(t, r.Value)
 
 	r, err = search(t.Context(), "go")
 	require.NoError(t, err)
@@ -606,7 +612,7 @@ func TestWrapResult(t *testing.T) {
 	assert.Nil(t, r.Value)
 }
 
-func TestWrapSoftLeavesWhatIsTheRuntimes(t *testing.T) {
+func TestWrapResultLeavesWhatIsTheRuntimes(t *testing.T) {
 	for _, kind := range []toolcircuit.Kind{toolcircuit.KindCanceled, toolcircuit.KindDeadline, toolcircuit.KindInterrupt} {
 		r, err := softly(t, webSearch, failure(kind))
 		assert.Equal(t, failure(kind), err)
@@ -614,7 +620,7 @@ func TestWrapSoftLeavesWhatIsTheRuntimes(t *testing.T) {
 	}
 
 	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
-	soft := toolcircuit.WrapSoft(d.ToolCircuit, func(context.Context, string) (int, error) { panic("bug") })
+	soft := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { panic("bug") })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := soft(ctx, "")
@@ -622,7 +628,7 @@ func TestWrapSoftLeavesWhatIsTheRuntimes(t *testing.T) {
 	assert.PanicsWithValue(t, "bug", func() { soft(t.Context(), "") })
 }
 
-func TestWrapSoftDuplicate(t *testing.T) {
+func TestWrapResultDuplicate(t *testing.T) {
 	for _, err := range []error{failure(toolcircuit.KindDuplicate), toolcircuit.Duplicate(errors.New("paid before"))} {
 		r, err := softly(t, webSearch, err)
 		require.NoError(t, err)
@@ -640,11 +646,10 @@ func TestResultNilArguments(t *testing.T) {
 		f()
 		return ""
 	}
-	assert.Contains(t, message(func() { toolcircuit.ResultOf(nil, 0, nil) }), "circuit is nil")
+	assert.Contains(t, message(func() { toolcircuit.ResultOf(nil, 0, toolcircuit.Verdict{}, nil) }), "circuit is nil")
 	assert.Contains(t, message(func() { toolcircuit.WrapResult(nil, tool) }), "circuit is nil")
-	assert.Contains(t, message(func() { toolcircuit.WrapSoft(nil, tool) }), "circuit is nil")
-	assert.Contains(t, message(func() { toolcircuit.WrapResult[context.Context, int, int](c, nil) }), "tool is nil")
-	assert.Contains(t, message(func() { toolcircuit.WrapSoft[context.Context, int, int](c, nil) }), "tool is nil")
+	assert.Contains(t, message(func() { toolcircuit.WrapResult[int, int](c, nil) }), "tool is nil")
+	assert.Contains(t, message(func() { toolcircuit.DoResult[int](t.Context(), c, nil) }), "op is nil")
 }
 
 func TestOpenError(t *testing.T) {
@@ -707,7 +712,7 @@ func TestA074EveryBanEnds(t *testing.T) {
 
 	probe.Settle(t.Context(), nil, nil)
 	value, err := d.do(nil)
-	r, err := toolcircuit.ResultOf(d.ToolCircuit, value, err)
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, value, toolcircuit.Verdict{}, err)
 	require.NoError(t, err)
 	assert.Equal(t, toolcircuit.StatusOK, r.Status)
 	assert.Zero(t, r.Blocked, "the first success takes nothing along")
@@ -782,7 +787,7 @@ func TestR23WaitIsNumeric(t *testing.T) {
 	}
 	late := *e
 	late.RetryAt = e.RetryAt.In(time.FixedZone("CET", 3600)).Add(time.Nanosecond)
-	assert.Equal(t, e.RetryAt.Add(time.Second), d.blocked(&late).RetryAt, "UTC, rounded up to the second")
+	assert.Equal(t, e.RetryAt.Add(time.Second), *d.blocked(&late).RetryAt, "UTC, rounded up to the second")
 }
 
 func TestR46TemporaryAndUntilWhen(t *testing.T) {
@@ -828,9 +833,12 @@ func TestF43BlockedOnlyForRefusals(t *testing.T) {
 		return 7, failure(toolcircuit.KindInvalid)
 	})
 	for range 3 {
-		r, err := search(t.Context(), "")
+		_, err := toolcircuit.Do(t.Context(), d.ToolCircuit, func(context.Context) (int, error) { return 7, failure(toolcircuit.KindInvalid) })
 		assert.Equal(t, failure(toolcircuit.KindInvalid), err)
-		assert.Zero(t, r)
+		r, err := search(t.Context(), "")
+		require.NoError(t, err)
+		assert.Equal(t, toolcircuit.StatusFailed, r.Status)
+		assert.True(t, *r.Executed)
 	}
 }
 
@@ -850,7 +858,7 @@ func TestF46RefusalSaysAll(t *testing.T) {
 		assert.Equal(t, reason, r.Reason)
 		assert.Equal(t, e.Cause, r.Cause)
 		assert.Equal(t, wait.Milliseconds(), r.RetryAfterMS)
-		assert.Equal(t, wait == 0, r.RetryAt.IsZero())
+		assert.Equal(t, wait == 0, r.RetryAt == nil)
 		var back toolcircuit.Result[int]
 		require.NoError(t, json.Unmarshal([]byte(marshal(t, r)), &back))
 		assert.Equal(t, r, back)
@@ -894,17 +902,15 @@ func ExampleWrapResult() {
 		}),
 		func(context.Context, string) (string, error) { return "", down },
 	)
-	for range 3 {
-		_, err := search(context.Background(), "weather in Oslo")
-		fmt.Println(err)
+	for range 4 {
+		r, err := search(context.Background(), "weather in Oslo")
+		fmt.Println(err, r.Status, r.Reason, r.Cause, r.NextActions)
 	}
-	r, err := search(context.Background(), "weather in Oslo")
-	fmt.Println(err, r.Status, r.Reason, r.Cause, *r.Executed, r.NextActions)
 	// Output:
-	// HTTP status 503 Service Unavailable
-	// HTTP status 503 Service Unavailable
-	// HTTP status 503 Service Unavailable
-	// <nil> blocked dependency_open unavailable false [use_alternative answer_without]
+	// <nil> failed call_failed unavailable []
+	// <nil> failed call_failed unavailable []
+	// <nil> failed call_failed unavailable [use_alternative answer_without]
+	// <nil> blocked dependency_open unavailable [use_alternative answer_without]
 }
 
 func ExampleResult_Or() {
@@ -926,7 +932,7 @@ func TestFailureThatOpens(t *testing.T) {
 		Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute},
 		Tool:   webSearch,
 	})
-	tool := toolcircuit.WrapSoft(c, func(context.Context, string) (string, error) {
+	tool := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
 		return "", &toolcircuit.HTTPError{StatusCode: 504}
 	})
 	r, err := tool(context.Background(), "")
@@ -942,7 +948,7 @@ func TestFailureThatOpens(t *testing.T) {
 func TestFailureWithAWait(t *testing.T) {
 	for asked, want := range map[time.Duration]int64{5 * time.Second: 5_000, 24 * time.Hour: 600_000} {
 		c := toolcircuit.MustNew("search-api", toolcircuit.Options{Clock: clock.NewMock(), Tool: webSearch})
-		tool := toolcircuit.WrapSoft(c, func(context.Context, string) (string, error) {
+		tool := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
 			return "", &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: asked}
 		})
 		r, err := tool(context.Background(), "")

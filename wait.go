@@ -10,8 +10,8 @@ import (
 // that wake together compete for the probe like any others.
 //
 // It returns the refusal, an [*OpenError], at once where waiting cannot help: the cooldown
-// lasts beyond ctx's deadline, or a manual override keeps the circuit open. When ctx ends
-// it returns ctx.Err(). The wait for another's probe may end sooner than its lease, so it is
+// lasts beyond ctx's deadline, which is real time, or a manual override keeps the circuit open.
+// When ctx ends it returns ctx.Err(). The wait for another's probe may end sooner than its lease, so it is
 // never given up in advance. Safe for concurrent use.
 func (c *ToolCircuit) Wait(ctx context.Context) error {
 	c.mustHave(ctx)
@@ -25,7 +25,8 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 		case refusal.Reason == ReasonManualOpen:
 			return refusal
 		}
-		if deadline, ok := ctx.Deadline(); ok && s.State == StateOpen && !deadline.After(s.gate.from.Add(s.gate.hold)) {
+		cooling := s.gate.remaining(s.gate.hold, c.clock.Since(s.gate.from))
+		if deadline, ok := ctx.Deadline(); ok && s.State == StateOpen && time.Until(deadline) <= cooling {
 			return refusal
 		}
 		c.sleep(ctx, wait, changed)
@@ -53,27 +54,36 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 		return fmt.Errorf("toolcircuit: Monitor: every: got %v, want 0 or more", every)
 	}
 	m := c.WithTool(Tool{Name: c.tool.Name}) // without SideEffects
-	op := func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) }
 	for ctx.Err() == nil {
 		changed := m.changes()
 		s := m.state.Load()
 		cooling, refusal := m.look(s)
-		var v Verdict
 		switch {
 		case s.override != OverrideNone || s.State == StateClosed:
 			m.sleep(ctx, 0, changed)
 		case refusal == nil: // a probe is due
-			doInFull(ctx, m, op, &v, asMonitor)
-			if v.Kind != "" && v.Effect == EffectIgnore {
+			p, err := m.Allow(ctx)
+			if err == nil && m.probe(ctx, &p, check).Effect == EffectIgnore {
 				m.sleep(ctx, s.Cooldown, nil)
 			}
 		case s.State == StateHalfOpen || every == 0 || cooling <= every || !s.gate.byCurve:
 			m.sleep(ctx, cooling, changed)
 		case m.sleep(ctx, every, changed):
-			doInFull(ctx, m, op, &v, asMonitor|asPeek)
+			if s := m.state.Load(); s.State == StateOpen && s.override == OverrideNone {
+				p := Permit{c: m, by: s}
+				p.start()
+				m.probe(ctx, &p, check)
+			}
 		}
 	}
 	return ctx.Err()
+}
+
+// probe runs a Monitor's check under a permit.
+func (c *ToolCircuit) probe(ctx context.Context, p *Permit, check func(context.Context) error) Verdict {
+	p.monitor = true
+	_, v, _ := run(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) })
+	return v
 }
 
 // changes returns a channel that the next published change of the circuit closes.

@@ -357,7 +357,7 @@ func TestR46RefusalHasAnEnd(t *testing.T) {
 	session := r.connectGuarded("server", s, "")
 	r.trip("search")
 	got := blocked(t, session, "search")
-	require.Equal(t, r.clock.Now().Add(time.Minute).UTC(), got.RetryAt)
+	require.Equal(t, r.clock.Now().Add(time.Minute).UTC(), *got.RetryAt)
 	require.Contains(t, got.Message, "for 60 s, until 00:01:00 UTC")
 	require.Contains(t, got.Message, "temporary")
 }

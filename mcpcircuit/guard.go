@@ -135,12 +135,10 @@ func (g *guard) serve(ctx context.Context, next mcp.MethodHandler, method string
 	if p, _ := req.GetParams().(*mcp.CallToolParamsRaw); p != nil && method == callTool && toolName(p.Name) != "" {
 		permit, err := g.set.Allow(ctx, p.Name, p.Arguments)
 		if err != nil {
-			return blocked(toolset.ResultOf[any](ctx, g.set, p.Name, nil, err))
+			return blocked(toolset.ResultOf[any](ctx, g.set, p.Name, nil, toolcircuit.Verdict{}, err))
 		}
 		defer permit.Release()
-		inner, cancel := withTimeout(ctx, callTimeout(g.set.Circuit(ctx, p.Name)))
-		defer cancel()
-		res, err := next(inner, method, req)
+		res, err := next(permit.Context(ctx), method, req)
 		if r, ok := res.(*mcp.CallToolResult); err == nil && (res == nil || ok && r == nil) {
 			res, err = nil, errNoResult
 		}

@@ -437,7 +437,7 @@ func TestResultAsOut(t *testing.T) {
 		{nil, toolcircuit.StatusFallback},
 	}
 	step := 0
-	search := toolcircuit.WrapSoft(c, func(context.Context, in) (hits, error) {
+	search := toolcircuit.WrapResult(c, func(context.Context, in) (hits, error) {
 		return hits{[]string{"a"}}, steps[step].err
 	})
 	s, _ := newServer("web")

@@ -20,7 +20,7 @@ const MetaKey = "toolcircuit/result"
 // refused is the result of a call of tool that the circuit of the server refused: the tool knows
 // what to do instead; that nothing was executed, the server.
 func (x *exchange) refused(ctx context.Context, tool string, refusal error) (toolcircuit.Result[any], error) {
-	r, err := toolset.ResultOf[any](ctx, x.set, tool, nil, refusal)
+	r, err := toolset.ResultOf[any](ctx, x.set, tool, nil, toolcircuit.Verdict{}, refusal)
 	if err != nil {
 		return r, err
 	}
@@ -28,7 +28,7 @@ func (x *exchange) refused(ctx context.Context, tool string, refusal error) (too
 	if len(r.Alternatives) > 0 && len(view.Alternatives) == 0 {
 		view.NextActions = slices.DeleteFunc(view.NextActions, func(a toolcircuit.Action) bool { return a == toolcircuit.ActionUseAlternative })
 	}
-	told, err := toolcircuit.ResultOf[any](x.circuit.WithTool(view), nil, refusal)
+	told, err := toolcircuit.ResultOf[any](x.circuit.WithTool(view), nil, toolcircuit.Verdict{}, refusal)
 	told.BlockedCalls, told.EndTurn = r.BlockedCalls, r.EndTurn
 	return told, err
 }

@@ -140,7 +140,7 @@ func (x *exchange) call(ctx context.Context, tool string, args any) (mcp.Result,
 	x.servers.saw(tool, x.server)
 	permit, err := x.set.Allow(ctx, tool, args)
 	if err != nil {
-		return blocked(toolset.ResultOf[any](ctx, x.set, tool, nil, err))
+		return blocked(toolset.ResultOf[any](ctx, x.set, tool, nil, toolcircuit.Verdict{}, err))
 	}
 	defer permit.Release()
 	x.timeout = callTimeout(circuit)
@@ -218,22 +218,15 @@ func (x *exchange) enter(ctx context.Context) (entry toolset.Permit, err error) 
 	}
 }
 
-// noReturn is a value that counts as a panic.
-var noReturn = toolcircuit.Result[any]{
-	Status:  toolcircuit.StatusFailed,
-	Blocked: toolcircuit.Blocked{Cause: toolcircuit.KindPanic},
-}
-
 // probe finds out whether the server is back.
 func (x *exchange) probe(ctx context.Context, permit *toolset.Permit) (err error) {
-	var value any = noReturn
-	defer func() { permit.Settle(ctx, value, err) }()
+	err = toolcircuit.ErrNoReturn
+	defer func() { permit.Settle(ctx, nil, err) }()
 	inner, cancel := x.pingTimeout(ctx)
 	defer cancel()
 	if err = x.reconnect(inner); err == nil {
 		err = x.ping(inner)
 	}
-	value = nil
 	err = toolcircuit.Fault(err)
 	return err
 }

@@ -76,7 +76,7 @@ func call(ctx context.Context, set *toolset.Set, next server.ToolHandlerFunc, re
 	if err == nil {
 		return res, nil
 	}
-	if r, _ := toolset.ResultOf[any](ctx, set, tool, nil, err); r.Status == toolcircuit.StatusBlocked {
+	if r, _ := toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, err); r.Status == toolcircuit.StatusBlocked {
 		return blocked(r)
 	}
 	return res, err

@@ -256,7 +256,7 @@ func TestResultAsOutput(t *testing.T) {
 	}
 	r, fail := newRig(t, "", toolset.Options{}), errDown
 	handler := func(ctx context.Context, _ mcp.CallToolRequest, _ Args) (toolcircuit.Result[Hits], error) {
-		return toolset.SoftResultOf(ctx, r.Set, "search", Hits{1}, fail)
+		return toolset.ResultOf(ctx, r.Set, "search", Hits{1}, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: fail}), fail)
 	}
 	s := newServer(r.Set, nil, server.WithOutputSchemaValidation())
 	s.AddTool(mcp.NewTool("search", mcp.WithOutputSchema[toolcircuit.Result[Hits]]()), mcp.NewStructuredToolHandler(handler))

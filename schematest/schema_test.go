@@ -79,12 +79,12 @@ func results[T any](t *testing.T, value T) map[string]toolcircuit.Result[T] {
 		out[name] = r
 	}
 
-	r, err := toolcircuit.ResultOf(c, value, nil)
+	r, err := toolcircuit.ResultOf(c, value, toolcircuit.Verdict{}, nil)
 	r.Advice = "the same call again"
 	add("ok", toolcircuit.StatusOK, r, err)
-	r, err = toolcircuit.ResultOf(c, value, toolcircuit.Duplicate(errors.New("paid before")))
+	r, err = toolcircuit.ResultOf(c, value, toolcircuit.Verdict{Kind: toolcircuit.KindDuplicate}, toolcircuit.Duplicate(errors.New("paid before")))
 	add("duplicate", toolcircuit.StatusOK, r, err)
-	r, err = toolcircuit.WrapSoft(c, down)(t.Context(), struct{}{})
+	r, err = toolcircuit.WrapResult(c, down)(t.Context(), struct{}{})
 	add("failed", toolcircuit.StatusFailed, r, err)
 	add("fallback of failed", toolcircuit.StatusFallback, r.Or(value, "cache"), err)
 
@@ -95,10 +95,10 @@ func results[T any](t *testing.T, value T) map[string]toolcircuit.Result[T] {
 	add("fallback", toolcircuit.StatusFallback, r.Or(value, "cache"), err)
 	for _, reason := range []toolcircuit.Reason{toolcircuit.ReasonManualOpen, toolcircuit.ReasonBusy,
 		toolcircuit.ReasonRepeatedCall, toolcircuit.ReasonBudgetExhausted} {
-		r, err = toolcircuit.ResultOf(c, value, &toolcircuit.OpenError{Dependency: "search-api", Reason: reason})
+		r, err = toolcircuit.ResultOf(c, value, toolcircuit.Verdict{}, &toolcircuit.OpenError{Dependency: "search-api", Reason: reason})
 		add(string(reason), toolcircuit.StatusBlocked, r, err)
 	}
-	r, err = toolcircuit.ResultOf(c, value, &toolcircuit.OpenError{Dependency: "mail-api"})
+	r, err = toolcircuit.ResultOf(c, value, toolcircuit.Verdict{}, &toolcircuit.OpenError{Dependency: "mail-api"})
 	add("inner", toolcircuit.StatusBlocked, r, err)
 	return out
 }

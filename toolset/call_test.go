@@ -158,30 +158,18 @@ func TestNilArgumentsPanic(t *testing.T) {
 	require.Panics(t, func() { toolset.Do(none, r.Set, "a", nil, op) })
 	require.Panics(t, func() { toolset.Do(r.ctx, nil, "a", nil, op) })
 	require.Panics(t, func() { toolset.Do[int](r.ctx, r.Set, "a", nil, nil) })
-	require.Panics(t, func() { toolset.Wrap[context.Context, int, int](r.Set, "a", nil) })
+	require.Panics(t, func() { toolset.Wrap[int, int](r.Set, "a", nil) })
 	require.Panics(t, func() { r.Allow(none, "a", nil) })
 }
 
-type ownContext struct {
-	context.Context
-	agent string
-}
-
-func TestWrapPassesContextsOn(t *testing.T) {
-	for _, tool := range []string{"a", "free"} {
-		r := newRig(t, narrow, toolset.Options{})
-		own := toolset.Wrap(r.Set, tool, func(ctx ownContext, in int) (string, error) { return fmt.Sprint(ctx.agent, in), nil })
-		got, err := own(ownContext{r.ctx, "agent"}, 7)
-		require.NoError(t, err)
-		require.Equal(t, "agent7", got)
-	}
+func TestContextOfTheOperation(t *testing.T) {
 	r := newRig(t, narrow, toolset.Options{})
 	r.trip("a")
 	r.clock.Add(time.Minute)
 	probe := toolset.Wrap(r.Set, "a", func(ctx context.Context, _ int) (bool, error) { return toolcircuit.IsProbe(ctx), nil })
 	got, err := probe(r.ctx, 0)
 	require.NoError(t, err)
-	require.True(t, got, "a plain context is that of the circuit")
+	require.True(t, got)
 }
 
 func TestA058WritesDoNotProbe(t *testing.T) {
@@ -223,7 +211,9 @@ func TestA103EveryPathOneGate(t *testing.T) {
 		},
 		"Wrap":       func(r *rig, tool string) { toolset.Wrap(r.Set, tool, fail)(r.ctx, 0) },
 		"WrapResult": func(r *rig, tool string) { toolset.WrapResult(r.Set, tool, fail)(r.ctx, 0) },
-		"WrapSoft":   func(r *rig, tool string) { toolset.WrapSoft(r.Set, tool, fail)(r.ctx, 0) },
+		"DoResult": func(r *rig, tool string) {
+			toolset.DoResult(r.ctx, r.Set, tool, 0, func(ctx context.Context) (int, error) { return fail(ctx, 0) })
+		},
 		"Allow": func(r *rig, tool string) {
 			if p, err := r.Allow(r.ctx, tool, 0); err == nil {
 				p.Settle(r.ctx, nil, errDown)
@@ -353,5 +343,94 @@ func TestR32FanOutIsBounded(t *testing.T) {
 		running.Wait()
 		require.EqualValues(t, 5, ran.Load())
 		r.refused("api")
+	})
+}
+
+// N22: one call is judged once, with the true dependency and the time that it took, whatever
+// listens, whether the tool is guarded or not.
+func TestOneCallIsJudgedOnce(t *testing.T) {
+	for _, tool := range []string{"a", "free"} {
+		for form, call := range map[string]func(ctx context.Context, s *toolset.Set, op func(context.Context) (int, error)){
+			"Do": func(ctx context.Context, s *toolset.Set, op func(context.Context) (int, error)) {
+				toolset.Do(ctx, s, tool, 1, op)
+			},
+			"DoResult": func(ctx context.Context, s *toolset.Set, op func(context.Context) (int, error)) {
+				toolset.DoResult(ctx, s, tool, 1, op)
+			},
+			"Allow": func(ctx context.Context, s *toolset.Set, op func(context.Context) (int, error)) {
+				p, err := s.Allow(ctx, tool, 1)
+				require.NoError(t, err)
+				defer p.Release()
+				value, err := op(p.Context(ctx))
+				v, err := p.Settle(ctx, value, err)
+				again, _ := p.Settle(ctx, value, err)
+				require.Equal(t, v, again)
+				toolset.ResultOf(ctx, s, tool, value, v, err)
+			},
+		} {
+			t.Run(tool+"/"+form, func(t *testing.T) {
+				var asked []toolcircuit.Outcome
+				r := newRig(t, narrow, toolset.Options{Classify: func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+					asked = append(asked, o)
+					if o.Dependency == "api" || o.Dependency == "free" {
+						return toolcircuit.Verdict{Kind: toolcircuit.KindNotFound}
+					}
+					return toolcircuit.Verdict{}
+				}})
+				run, err := r.Session("run", toolset.Limits{})
+				require.NoError(t, err)
+				ctx := toolset.WithSession(r.ctx, run)
+				call(ctx, r.Set, func(context.Context) (int, error) {
+					r.clock.Add(time.Second)
+					return 7, errors.New("no such thing")
+				})
+				require.Len(t, asked, 1)
+				require.Equal(t, map[string]string{"a": "api", "free": "free"}[tool], asked[0].Dependency)
+				if tool == "a" {
+					require.Equal(t, time.Second, asked[0].Elapsed)
+				}
+				result, err := toolset.DoResult(ctx, r.Set, tool, 1, func(context.Context) (int, error) { return 0, nil })
+				require.NoError(t, err)
+				require.Equal(t, toolcircuit.ReasonRepeatedCall, result.Reason, "the session goes by that verdict")
+				require.Equal(t, toolcircuit.KindNotFound, result.Cause)
+				require.Len(t, asked, 1)
+			})
+		}
+	}
+}
+
+// N23: a result tells the wait of the circuit that the call went through.
+func TestResultTellsTheTrueWait(t *testing.T) {
+	c := narrow
+	c.Dependencies = map[string]toolset.Dependency{"api": {Scoped: true}}
+	r := newRig(t, c, toolset.Options{}).in("tenant")
+	result, err := toolset.DoResult(r.ctx, r.Set, "a", nil, func(context.Context) (int, error) { return 0, errDown })
+	require.NoError(t, err)
+	for result.RetryAfterMS == 0 && r.circuit("api").State == toolcircuit.StateClosed {
+		result, err = toolset.DoResult(r.ctx, r.Set, "a", nil, func(context.Context) (int, error) { return 0, errDown })
+		require.NoError(t, err)
+	}
+	require.Equal(t, toolcircuit.StatusFailed, result.Status)
+	require.EqualValues(t, 60_000, result.RetryAfterMS)
+	require.NotContains(t, result.Message, "once more")
+}
+
+// A permit's context has what the core's has, and IdempotencyKey.
+func TestPermitContextHasCallTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+		require.NoError(t, err)
+		require.NoError(t, s.Circuit(t.Context(), "pay").SetPolicy(toolcircuit.Policy{CallTimeout: time.Second}))
+		run, err := s.Session("run", toolset.Limits{})
+		require.NoError(t, err)
+		ctx := toolset.WithSession(t.Context(), run)
+		p, err := s.Allow(ctx, "pay", 10)
+		require.NoError(t, err)
+		inner := p.Context(ctx)
+		require.NotEmpty(t, toolset.IdempotencyKey(inner))
+		<-inner.Done()
+		v, err := p.Settle(ctx, nil, inner.Err())
+		require.Equal(t, toolcircuit.KindTimeout, v.Kind)
+		require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
 	})
 }

@@ -15,6 +15,15 @@ import (
 	"unicode/utf8"
 )
 
+// Unknown stands for arguments that nobody knows. They are equal to none, not even to one
+// another.
+var Unknown any = unknown{}
+
+type unknown struct{}
+
+// MarshalJSON fails, so that what holds Unknown equals nothing either.
+func (unknown) MarshalJSON() ([]byte, error) { return nil, errNotCanonical }
+
 var errNotCanonical = errors.New("toolset: no canonical form")
 
 // appendCanonical appends the one text that stands for all JSON values which equal v: members

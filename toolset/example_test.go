@@ -32,14 +32,14 @@ func Example() {
 		panic(err)
 	}
 	search := toolset.WrapResult(set, "web_search", webSearch)
-	_, err = search(ctx, "circuit breakers")
+	failed, _ := search(ctx, "circuit breakers")
 	blocked, _ := search(ctx, "circuit breakers")
 	shown := toolset.Visible(ctx, set, tools, Tool.Name)
-	fmt.Println(err)
+	fmt.Println(failed.Status, failed.Cause)
 	fmt.Println(blocked.Status, blocked.Reason, blocked.Alternatives)
 	fmt.Println(shown)
 	// Output:
-	// no answer
+	// failed unavailable
 	// blocked dependency_open [cached_search]
 	// [{cached_search}]
 }
@@ -107,11 +107,11 @@ func ExampleSession() {
 	}
 	defer session.Close()
 	ctx = toolset.WithSession(ctx, session)
-	_, err = find(ctx, "nobody")
-	fmt.Println(err)
+	failed, _ := find(ctx, "nobody")
+	fmt.Println(failed.Reason, failed.Cause)
 	blocked, _ := find(ctx, "nobody")
 	fmt.Println(blocked.Reason, blocked.Cause)
 	// Output:
-	// HTTP status 404 Not Found
+	// call_failed not_found
 	// repeated_call not_found
 }

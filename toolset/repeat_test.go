@@ -111,8 +111,8 @@ func TestA028FanOutCountsOnce(t *testing.T) {
 			permits = append(permits, a.begin1("a"))
 		}
 		for _, p := range permits {
-			p.Settle(a.ctx, nil, err)
-			r, err := toolset.SoftResultOf[any](a.ctx, a.Set, "a", nil, err)
+			v, err := p.Settle(a.ctx, nil, err)
+			r, err := toolset.ResultOf[any](a.ctx, a.Set, "a", nil, v, err)
 			require.NoError(t, err)
 			if r.Advice != "" {
 				advised++

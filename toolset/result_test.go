@@ -15,32 +15,33 @@ import (
 
 // soft is what a model reads of a call that returns err, in a runtime which errors would end.
 func (r *rig) soft(tool string, err error) (toolcircuit.Result[string], error) {
-	return toolset.WrapSoft(r.Set, tool, func(context.Context, string) (string, error) { return "value", err })(r.ctx, "")
+	return toolset.WrapResult(r.Set, tool, func(context.Context, string) (string, error) { return "value", err })(r.ctx, "")
 }
 
 func TestResultInEachStatus(t *testing.T) {
 	r := newRig(t, narrow, toolset.Options{})
 	for _, tool := range []string{"a", "free"} {
-		ok, err := toolset.ResultOf(r.ctx, r.Set, tool, "value", nil)
+		ok, err := toolset.ResultOf(r.ctx, r.Set, tool, "value", toolcircuit.Verdict{}, nil)
 		require.NoError(t, err)
 		require.Equal(t, toolcircuit.StatusOK, ok.Status)
 		require.Equal(t, "value", *ok.Value)
 		require.Zero(t, ok.Blocked)
 
-		again, err := toolset.ResultOf(r.ctx, r.Set, tool, "value", toolcircuit.Duplicate(errors.New("paid")))
+		again, err := r.soft(tool, toolcircuit.Duplicate(errors.New("paid")))
 		require.NoError(t, err)
 		require.Equal(t, "duplicate", again.Outcome)
 
-		_, err = toolset.ResultOf(r.ctx, r.Set, tool, "", errDown)
-		require.Equal(t, errDown, err)
-		failed, err := toolset.SoftResultOf(r.ctx, r.Set, tool, "", errDown)
+		_, err = toolset.ResultOf(r.ctx, r.Set, tool, "", toolcircuit.Verdict{}, errDown)
+		require.Equal(t, errDown, err, "nobody judged it")
+		down := toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}
+		failed, err := toolset.ResultOf(r.ctx, r.Set, tool, "", down, errDown)
 		require.NoError(t, err)
 		require.Equal(t, toolcircuit.StatusFailed, failed.Status)
 		require.Equal(t, tool, failed.Tool)
 		require.Equal(t, toolcircuit.KindUnavailable, failed.Cause)
 	}
 	require.Empty(t, r.Snapshot().Circuits[0].Streak, "a result is no call")
-	require.Empty(t, *r.calls)
+	require.Len(t, *r.calls, 1, "nor does a tool that is not guarded tell a hook")
 }
 
 func TestA068WhatABlockedModelReads(t *testing.T) {
@@ -147,21 +148,21 @@ func TestR08SoftLeavesControlFlow(t *testing.T) {
 		require.Equal(t, want, err)
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	_, err := toolset.WrapSoft(r.Set, "a", func(context.Context, int) (int, error) {
+	_, err := toolset.WrapResult(r.Set, "a", func(context.Context, int) (int, error) {
 		cancel()
 		return 0, errDown
 	})(ctx, 0)
 	require.Equal(t, errDown, err, "after the end of its context it is the runtime's")
 	require.Zero(t, r.circuit("api").Streak)
 	require.Panics(t, func() {
-		toolset.WrapSoft(r.Set, "a", func(context.Context, int) (int, error) { panic("tool") })(r.ctx, 0)
+		toolset.WrapResult(r.Set, "a", func(context.Context, int) (int, error) { panic("tool") })(r.ctx, 0)
 	})
 }
 
 func TestR53TimeoutOfAWriteIsNotRepeated(t *testing.T) {
 	r := newRig(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: true}}}, toolset.Options{})
 	ran := 0
-	result, err := toolset.WrapSoft(r.Set, "pay", func(context.Context, int) (int, error) {
+	result, err := toolset.WrapResult(r.Set, "pay", func(context.Context, int) (int, error) {
 		ran++
 		return 0, context.DeadlineExceeded
 	})(r.ctx, 0)
@@ -181,7 +182,7 @@ func TestResultOfARefusalInside(t *testing.T) {
 		_, err := toolset.Do(r.ctx, r.Set, tool, nil, func(ctx context.Context) (string, error) {
 			return toolcircuit.Do(ctx, inner, func(context.Context) (string, error) { return "", nil })
 		})
-		result, err := toolset.ResultOf(r.ctx, r.Set, tool, "", err)
+		result, err := toolset.ResultOf(r.ctx, r.Set, tool, "", toolcircuit.Verdict{}, err)
 		require.NoError(t, err)
 		require.Equal(t, "inner", result.Dependency)
 		require.Equal(t, tool, result.Tool)
@@ -197,7 +198,7 @@ func TestMessageIsForAllTools(t *testing.T) {
 		r.trip(tool)
 		require.Equal(t, tool+" is away", r.refused(tool).Message)
 	}
-	failed, err := toolset.SoftResultOf(r.ctx, r.Set, "free", 0, errDown)
+	failed, err := r.soft("free", errDown)
 	require.NoError(t, err)
 	require.Equal(t, "free is away", failed.Message)
 }

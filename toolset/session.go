@@ -243,6 +243,14 @@ func digestOf(text []byte) digest {
 	return digest(sum[:])
 }
 
+// outcome is what came of a call that a session let through.
+type outcome struct {
+	executed bool // else nothing ran; err says why, nil if a permit was handed back
+	verdict  toolcircuit.Verdict
+	value    any
+	err      error
+}
+
 // begin lets a call through, which must then end, or returns the refusal.
 func (r *Session) begin(ctx context.Context, tool string, args any) (*call, error) {
 	p := r.set.plan.Load()
@@ -258,7 +266,7 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 	if refusal == nil {
 		return c, nil
 	}
-	refusal.Dependency = r.set.face(ctx, tool).Dependency()
+	refusal.Dependency = r.set.dependencyName(tool)
 	r.set.report(ctx, tool, refusal)
 	r.block(ctx, c, refusal.Reason, refusal.Cause, now)
 	return nil, refusal

@@ -64,7 +64,7 @@ func (a *agent) ask(tool, args string, value any, err error) (r toolcircuit.Resu
 		ran = true
 		return value, err
 	}
-	r, err = toolset.WrapSoft(a.Set, tool, fn)(a.ctx, json.RawMessage(args))
+	r, err = toolset.WrapResult(a.Set, tool, fn)(a.ctx, json.RawMessage(args))
 	require.NoError(a, err)
 	return r, ran
 }
@@ -459,7 +459,7 @@ func TestNextTurnWhileCallsRun(t *testing.T) {
 		for i := range 8 {
 			running.Go(func() {
 				for range 100 {
-					toolset.WrapSoft(a.Set, "free", func(context.Context, int) (int, error) {
+					toolset.WrapResult(a.Set, "free", func(context.Context, int) (int, error) {
 						runtime.Gosched()
 						return 0, errMissing
 					})(a.ctx, i)

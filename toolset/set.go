@@ -41,11 +41,12 @@ type Options struct {
 // that nothing in the hands of a caller goes stale, and owns no goroutine. All methods are
 // safe for concurrent use.
 type Set struct {
-	clock    clock.Clock
-	onCall   func(context.Context, toolcircuit.Call)
-	message  func(toolcircuit.Blocked) string
-	root     *toolcircuit.ToolCircuit // all circuits are its twins
-	hookless *toolcircuit.ToolCircuit // for results and verdicts on calls that other circuits made
+	clock      clock.Clock
+	onCall     func(context.Context, toolcircuit.Call)
+	message    func(toolcircuit.Blocked) string
+	classifies bool                     // Options.Classify reads values
+	root       *toolcircuit.ToolCircuit // all circuits are its twins
+	unguarded  *toolcircuit.ToolCircuit // its twins judge the calls of tools that are not guarded; it has no hooks
 
 	plan     atomic.Pointer[plan]
 	circuits *table
@@ -65,10 +66,11 @@ func New(c Config, o Options) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{
-		clock:    o.Clock,
-		onCall:   o.OnCall,
-		message:  o.Message,
-		circuits: newTable(),
+		clock:      o.Clock,
+		onCall:     o.OnCall,
+		message:    o.Message,
+		classifies: o.Classify != nil,
+		circuits:   newTable(),
 	}
 	if o.Clock == nil {
 		s.clock = clock.New()
@@ -86,8 +88,8 @@ func New(c Config, o Options) (*Set, error) {
 	if s.root, err = toolcircuit.New("toolset", options); err != nil {
 		return nil, fmt.Errorf("toolset: New: %w", err)
 	}
-	options.OnEvent, options.OnCall = nil, capture
-	if s.hookless, err = toolcircuit.New("toolset", options); err != nil {
+	options.OnEvent, options.OnCall = nil, nil
+	if s.unguarded, err = toolcircuit.New("toolset", options); err != nil {
 		return nil, fmt.Errorf("toolset: New: %w", err)
 	}
 	s.swept = s.clock.Now()
@@ -304,6 +306,15 @@ func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	s.install(func(prior *plan) *plan { return prior.withOverride(name, o) })
 	s.align(func(m *member) bool { return m.circuit.Dependency() == name })
 	return nil
+}
+
+// dependencyName returns the name of the dependency of a tool, guarded or not.
+func (s *Set) dependencyName(tool string) string {
+	_, d := s.plan.Load().resolve(tool)
+	if d == nil {
+		return cmp.Or(tool, s.unguarded.Dependency())
+	}
+	return cmp.Or(d.name, tool)
 }
 
 // dependencyOf returns the dependency of a tool that is guarded, now or without Disabled.

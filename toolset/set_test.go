@@ -785,7 +785,7 @@ func TestReloadUnderLoad(t *testing.T) {
 						t.Errorf("%s: ran: %v, error: %v", name, ran, err)
 					}
 					toolset.Visible(ctx, s, names, func(name string) string { return name })
-					toolset.ResultOf(ctx, s, name, 0, err)
+					toolset.ResultOf(ctx, s, name, 0, toolcircuit.Verdict{}, err)
 				}
 			})
 		}

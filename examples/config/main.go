@@ -96,11 +96,13 @@ func main() {
 // show prints what a call of web_search meets and which tools the model is shown.
 func show(set *toolset.Set, search func(context.Context, string) (toolcircuit.Result[string], error)) {
 	ctx := context.Background()
-	switch r, err := search(ctx, "gophers"); {
-	case err != nil:
-		fmt.Println("  web_search ran:", err)
+	r, err := search(ctx, "gophers")
+	check(err)
+	switch r.Status {
+	case toolcircuit.StatusBlocked:
+		fmt.Printf("  web_search is blocked for %d s, instead: %v\n", r.RetryAfterMS/1000, r.Alternatives)
 	default:
-		fmt.Printf("  web_search is %s for %d s, instead: %v\n", r.Status, r.RetryAfterMS/1000, r.Alternatives)
+		fmt.Println("  web_search ran:", r.Status, r.Cause)
 	}
 	tools := []string{"web_search", "news_search", "cached_search", "fetch_page"}
 	fmt.Println("  the model is shown", toolset.Visible(ctx, set, tools, func(name string) string { return name }))

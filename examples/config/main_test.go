@@ -16,10 +16,10 @@ func Example() {
 	//   the model is shown [cached_search fetch_page]
 	// the file changes: the mistake is gone, and web_search is left alone
 	//   reloaded
-	//   web_search ran: no route to the search server
+	//   web_search ran: failed unavailable
 	//   the model is shown [web_search cached_search fetch_page]
 	// the environment switches all circuits off
 	//   reloaded
-	//   web_search ran: no route to the search server
+	//   web_search ran: failed unavailable
 	//   the model is shown [web_search news_search cached_search fetch_page]
 }

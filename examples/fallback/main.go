@@ -38,7 +38,7 @@ type agent struct {
 // weather falls back to the last good value.
 func (a *agent) weather(ctx context.Context, city string) (toolcircuit.Result[string], error) {
 	get := func(context.Context, string) (string, error) { return service("sunny in " + city) }
-	r, err := toolset.WrapSoft(a.set, "weather", get)(ctx, city)
+	r, err := toolset.WrapResult(a.set, "weather", get)(ctx, city)
 	if r.Status == toolcircuit.StatusOK {
 		a.forecast[city] = *r.Value
 	}
@@ -51,7 +51,7 @@ func (a *agent) weather(ctx context.Context, city string) (toolcircuit.Result[st
 // language falls back to a default.
 func (a *agent) language(ctx context.Context, text string) (toolcircuit.Result[string], error) {
 	get := func(context.Context, string) (string, error) { return service("fr") }
-	r, err := toolset.WrapSoft(a.set, "detect_language", get)(ctx, text)
+	r, err := toolset.WrapResult(a.set, "detect_language", get)(ctx, text)
 	return r.Or("en", "default"), err
 }
 
@@ -64,7 +64,7 @@ func (a *agent) search(ctx context.Context, word string) (toolcircuit.Result[[]s
 		hit, err := service("everything about " + word)
 		return []string{hit}, err
 	}
-	r, err := toolset.WrapSoft(a.set, "search", get)(ctx, word)
+	r, err := toolset.WrapResult(a.set, "search", get)(ctx, word)
 	var local []string
 	for _, n := range notes {
 		if strings.Contains(n, word) {
@@ -77,8 +77,7 @@ func (a *agent) search(ctx context.Context, word string) (toolcircuit.Result[[]s
 // sendMail falls back to a queue, but for a mail that may have gone out: that one is not to
 // be sent again, so its failure goes to the model as it is.
 func (a *agent) sendMail(ctx context.Context, mail string) (toolcircuit.Result[string], error) {
-	value, err := toolset.Do(ctx, a.set, "send_mail", mail, func(context.Context) (string, error) { return service("sent") })
-	r, err := toolset.ResultOf(ctx, a.set, "send_mail", value, err)
+	r, err := toolset.DoResult(ctx, a.set, "send_mail", mail, func(context.Context) (string, error) { return service("sent") })
 	if r.Status == toolcircuit.StatusBlocked {
 		a.outbox = append(a.outbox, mail)
 		r = r.Or(fmt.Sprint("queued as number ", len(a.outbox)), "queue")

@@ -72,25 +72,28 @@ func instruct(err error) error {
 // payTool returns the tool: a retry around the circuit and the session, and around all that what
 // the model reads.
 func payTool(set *toolset.Set, url string) func(context.Context, payment) (toolcircuit.Result[receipt], error) {
-	attempt := toolset.Wrap(set, "pay", func(ctx context.Context, p payment) (receipt, error) { return send(ctx, url, p) })
 	return func(ctx context.Context, p payment) (toolcircuit.Result[receipt], error) {
 		patient, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		var last error // of an attempt that ran
+		var verdict toolcircuit.Verdict // on the last attempt that ran
+		var last error                  // of that attempt
 		made, err := backoff.Retry(patient, func() (receipt, error) {
 			if err := set.Circuit(ctx, "pay").Wait(patient); err != nil {
 				return receipt{}, backoff.Permanent(err)
 			}
-			made, err := attempt(patient, p)
-			if !errors.Is(err, toolcircuit.ErrCircuitOpen) {
-				last = err
+			permit, err := set.Allow(patient, "pay", p)
+			if err != nil {
+				return receipt{}, instruct(err)
 			}
-			return made, instruct(err)
+			defer permit.Release()
+			made, err := send(permit.Context(patient), url, p)
+			verdict, last = permit.Settle(patient, made, err)
+			return made, instruct(last)
 		}, backoff.WithBackOff(backoff.NewConstantBackOff(10*time.Millisecond)), backoff.WithMaxElapsedTime(patience))
 		if err != nil && last != nil { // a refusal would say that nothing was executed
 			err = last
 		}
-		return toolset.SoftResultOf(ctx, set, "pay", made, err)
+		return toolset.ResultOf(ctx, set, "pay", made, verdict, err)
 	}
 }
 

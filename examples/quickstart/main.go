@@ -35,7 +35,7 @@ func main() {
 		Policy: toolcircuit.Policy{FailureThreshold: 3, CallTimeout: 500 * time.Millisecond, Cooldown: 2 * time.Second},
 		Tool:   toolcircuit.Tool{Name: "web_search", Alternatives: []string{"cached_search"}},
 	})
-	tool := toolcircuit.WrapSoft(circuit, webSearch) // returns (toolcircuit.Result[string], error)
+	tool := toolcircuit.WrapResult(circuit, webSearch) // returns (toolcircuit.Result[string], error)
 
 	demonstrate(circuit, tool) // calls it through an outage: see server.go
 }
