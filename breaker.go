@@ -45,10 +45,10 @@ type Options struct {
 	// wait and calls do not, but for the one that delivers. A panic in it is counted in
 	// Snapshot.HookPanics.
 	OnEvent func(context.Context, Event)
-	// OnCall hears what each call met, once, refused ones too: from the call's own
-	// goroutine, so in no order and concurrently. A permit that is
-	// released was no call. OnCall may use the circuit. A panic in it is counted in
-	// Snapshot.HookPanics.
+	// OnCall hears what each call met, once, refused ones too. It runs in the call's own
+	// goroutine, so in no order and concurrently. Its context is the caller's, with the span
+	// of the call if there is one. A permit that is released was no call. OnCall may use the
+	// circuit. A panic in it is counted in Snapshot.HookPanics.
 	OnCall func(context.Context, Call)
 	// Tool is how the circuit presents itself to a model until WithTool gives another view.
 	Tool Tool
@@ -209,23 +209,26 @@ func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T,
 	if !s.plain || ctx.Err() != nil {
 		return doInFull(ctx, c, op)
 	}
-	err = ErrNoReturn
+	v, err = Verdict{Effect: EffectHeal, Kind: KindOK}, ErrNoReturn
 	defer func() {
-		if _, ok := any(value).(Judged); !ok && err == nil && c.healthy(s) {
-			v = healthyVerdict
-			return
+		if _, ok := any(value).(Judged); ok || err != nil || !c.healthy(s) {
+			v, err = settleInFull(ctx, c, s, value, err)
 		}
-		p := Permit{c: c, by: s}
-		v, err = p.Settle(ctx, value, err)
 	}()
 	value, err = op(ctx)
 	return
 }
 
+// settleInFull settles a call of a plain circuit that was not simply healthy.
+func settleInFull[T any](ctx context.Context, c *ToolCircuit, by *state, value T, err error) (Verdict, error) {
+	p := Permit{c: c, by: by, details: new(details)} // here, so that it stays on the stack
+	return p.Settle(ctx, value, err)
+}
+
 // doInFull is do for all that a plain circuit and a healthy call do not need.
 func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
-	p, err := c.Allow(ctx)
-	if err != nil {
+	p := Permit{details: new(details)} // here, so that it stays on the stack
+	if err := p.begin(ctx, c); err != nil {
 		return value, v, err
 	}
 	return run(ctx, &p, op)

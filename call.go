@@ -32,30 +32,41 @@ var ErrNoReturn = errors.New("toolcircuit: the call did not return")
 // The zero Permit does nothing. A Permit must not be copied. A probe's Permit that is dropped
 // without either holds the slot until Policy.ProbeTimeout.
 type Permit struct {
-	phase    atomic.Uint32
-	monitor  bool // a Monitor's check: any answer proves health
-	prepared bool // Context was called
-	c        *ToolCircuit
-	by       *state        // that admitted the call; nothing admits in an open state except a Monitor's early check
-	started  time.Duration // since by began, only if by.watched
-	limit    *limit        // made by Context if there is a CallTimeout
-	verdict  Verdict       // once phase is settled
+	// Four words: Allow returns no larger struct in registers alone.
+	phase   atomic.Uint32
+	c       *ToolCircuit
+	by      *state   // that admitted the call; an open one admits nothing but a Monitor's early check
+	details *details // nil: nothing to know yet
 }
 
 // The phases of a Permit.
 const (
-	pending  uint32 = iota // neither Settle nor Release was called
+	pending  uint32 = iota // Allow was called, nothing else
+	prepared               // Context was called
 	settling               // the first Settle is judging
-	settled                // verdict holds
-	healed                 // settled as verdict ok, on the short path
+	settled                // details has the verdict
+	healed                 // settled as ok, without details
 	released
 )
 
-// limit is the deadline of one operation.
-type limit struct {
+// details are what only some calls have.
+type details struct {
+	started time.Duration // since Permit.by began, only if that is watched
+
+	// Made by Context if there is a CallTimeout, nil otherwise.
 	ctx     context.Context
 	cancel  context.CancelFunc
-	timeout CallTimeoutError // the cause that ctx ends with when CallTimeout is over
+	timeout *CallTimeoutError // the cause that ctx ends with when CallTimeout is over
+
+	verdict Verdict
+}
+
+// more returns p's details, which it makes if need be.
+func (p *Permit) more() *details {
+	if p.details == nil {
+		p.details = new(details)
+	}
+	return p.details
 }
 
 // Allow asks for one call in two steps, where [Do] cannot enclose it: streams, hooks,
@@ -117,7 +128,7 @@ func (p *Permit) announce() {
 // start notes when the call begins, if anyone wants to know how long it takes.
 func (p *Permit) start() {
 	if p.by.watched {
-		p.started = p.c.clock.Since(p.by.since)
+		p.more().started = p.c.clock.Since(p.by.since)
 	}
 }
 
@@ -175,15 +186,14 @@ func (p *Permit) Context(ctx context.Context) context.Context {
 		panic("toolcircuit: Permit.Context: ctx is nil")
 	case p.c == nil:
 		return ctx
-	case p.prepared || p.phase.Load() != pending:
+	case !p.phase.CompareAndSwap(pending, prepared):
 		panic("toolcircuit: Permit.Context: called twice, or after Settle or Release")
 	}
-	p.prepared = true
 	if d := p.by.CallTimeout; d > 0 {
-		elapsed := max(p.c.clock.Since(p.by.since)-p.started, 0)
-		p.limit = &limit{timeout: CallTimeoutError{Dependency: p.c.dependency, After: d}}
-		p.limit.ctx, p.limit.cancel = withDeadline(ctx, p.c.settings, d-min(elapsed, d), &p.limit.timeout)
-		ctx = p.limit.ctx
+		more := p.more()
+		more.timeout = &CallTimeoutError{Dependency: p.c.dependency, After: d}
+		more.ctx, more.cancel = withDeadline(ctx, p.c.settings, d-min(p.elapsed(), d), more.timeout)
+		ctx = more.ctx
 	}
 	if p.Probe() {
 		ctx = context.WithValue(ctx, probeKey{}, true)
@@ -222,32 +232,45 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, err
 	if ctx == nil {
 		panic("toolcircuit: Settle: ctx is nil")
 	}
-	if err == nil && p.by != nil && p.by.plain {
-		if _, ok := value.(Judged); !ok && p.phase.CompareAndSwap(pending, healed) {
-			if p.c.healthy(p.by) {
-				return healthyVerdict, nil
-			}
-			return p.settle(ctx, value, nil)
-		}
+	if p.c == nil {
+		return Verdict{}, err
 	}
-	return p.settleOnce(ctx, value, err)
+	to := settling
+	if _, ok := value.(Judged); !ok && err == nil && p.by.plain {
+		to = healed
+	}
+	switch {
+	case !p.end(to):
+		return p.settledAs(), err
+	case to == healed && p.c.healthy(p.by):
+		return Verdict{Effect: EffectHeal, Kind: KindOK}, nil
+	}
+	return p.settle(ctx, value, err)
 }
 
-// settleOnce is Settle for all that a plain circuit and a healthy call do not need.
-func (p *Permit) settleOnce(ctx context.Context, value any, err error) (Verdict, error) {
-	if p.c != nil && p.phase.CompareAndSwap(pending, settling) {
-		return p.settle(ctx, value, err)
-	}
+// end reports whether the caller is the first to end the permit, and moves it to that phase.
+func (p *Permit) end(to uint32) bool {
+	return p.phase.CompareAndSwap(pending, to) || p.phase.CompareAndSwap(prepared, to)
+}
+
+// settledAs returns the verdict of a permit that is over.
+func (p *Permit) settledAs() Verdict {
 	switch p.phase.Load() {
 	case settled:
-		return p.verdict, err
+		return p.details.verdict
 	case healed:
-		return healthyVerdict, err
+		return Verdict{Effect: EffectHeal, Kind: KindOK}
 	}
-	return Verdict{}, err
+	return Verdict{}
 }
 
-var healthyVerdict = KindOK.verdict()
+// elapsed returns the time since Allow, 0 if nobody wants to know it.
+func (p *Permit) elapsed() time.Duration {
+	if !p.by.watched {
+		return 0
+	}
+	return max(p.c.clock.Since(p.by.since)-p.details.started, 0)
+}
 
 // healthy takes in a healthy call that the plain state s admitted, if that is still the
 // published one.
@@ -263,17 +286,14 @@ func (c *circuit) healthy(s *state) bool {
 
 // settle judges, records and reports a call, and ends its context.
 func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, handOn error) {
-	c := p.c
-	o := Outcome{Dependency: c.dependency, Value: value, Err: err}
-	if p.by.watched {
-		o.Elapsed = max(c.clock.Since(p.by.since)-p.started, 0)
-	}
+	c, more := p.c, p.more()
+	o := Outcome{Dependency: c.dependency, Value: value, Err: err, Elapsed: p.elapsed()}
 	late := p.late(o.Elapsed)
-	if late && err != nil && err != ErrNoReturn && (p.limit == nil || err != error(&p.limit.timeout)) {
+	if late && err != nil && err != ErrNoReturn && (more.timeout == nil || err != error(more.timeout)) {
 		o.Err = &CallTimeoutError{Dependency: c.dependency, After: p.by.CallTimeout, Err: err}
 	}
 	handOn = o.Err
-	v = noReturnVerdict // what stands if a Classifier ends the goroutine
+	v = KindPanic.verdict() // what stands if a Classifier ends the goroutine
 	call := Call{State: p.by.State, Executed: true, Probe: p.Probe(), Early: p.early(), Elapsed: o.Elapsed, Err: handOn}
 	defer func() {
 		if call.Verdict = v; c.onCall != nil {
@@ -284,8 +304,9 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 		if call.Stale = p.record(ctx, v, call.Err, o.Elapsed); call.Stale {
 			c.stale.Add(1)
 		}
-		p.verdict = v
-		p.end(settled)
+		more.verdict = v
+		p.phase.Store(settled)
+		p.endContext()
 	}()
 	if panicked := c.safely(func() { v = p.judge(ctx, o, late) }); panicked != nil {
 		call.Err = errors.Join(handOn, panicked)
@@ -293,10 +314,10 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 	return v, handOn
 }
 
-// end publishes the phase in which the permit ends, and ends the context of the operation.
-func (p *Permit) end(phase uint32) {
-	if p.phase.Store(phase); p.limit != nil {
-		p.c.safely(p.limit.cancel) // because the context around it may be a user's
+// endContext ends the context of the operation, if it has one of its own.
+func (p *Permit) endContext() {
+	if p.details != nil && p.details.cancel != nil {
+		p.c.safely(p.details.cancel) // because the context around it may be a user's
 	}
 }
 
@@ -304,15 +325,15 @@ func (p *Permit) end(phase uint32) {
 // for the next caller. After Settle it does nothing.
 func (p *Permit) Release() {
 	// Most permits are released after they are settled, so look before writing.
-	if p.c != nil && p.phase.Load() == pending {
+	if p.phase.Load() <= prepared {
 		p.release()
 	}
 }
 
 // release is the part of Release that is not inlined.
 func (p *Permit) release() {
-	if p.phase.CompareAndSwap(pending, released) {
-		defer p.end(released)
+	if p.c != nil && p.end(released) {
+		defer p.endContext()
 		p.record(context.Background(), Verdict{}, nil, 0)
 	}
 }
@@ -321,19 +342,17 @@ func (p *Permit) release() {
 // tells who ended it. If that has not ended, or there is none, elapsed time tells.
 func (p *Permit) late(elapsed time.Duration) bool {
 	d := p.by.CallTimeout
-	if d > 0 && p.limit != nil && p.limit.ctx.Err() != nil {
-		return context.Cause(p.limit.ctx) == error(&p.limit.timeout)
+	if more := p.details; d > 0 && more.ctx != nil && more.ctx.Err() != nil {
+		return context.Cause(more.ctx) == error(more.timeout)
 	}
 	return d > 0 && elapsed >= d
 }
-
-var noReturnVerdict = KindPanic.verdict()
 
 // judge is the one judgement of a call.
 func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 	switch {
 	case o.Err == ErrNoReturn:
-		return noReturnVerdict
+		return KindPanic.verdict()
 	case late:
 		return KindTimeout.verdict()
 	}
@@ -355,7 +374,7 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 			v.Effect = EffectCount
 		}
 	}
-	if p.monitor && v.Kind.ClientError() {
+	if p.c.tool.monitor && v.Kind.ClientError() {
 		v.Effect = EffectHeal
 	}
 	return v

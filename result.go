@@ -104,6 +104,8 @@ type Tool struct {
 	// Message writes the text of a blocked or failed result, which is given without one. If
 	// it is nil, panics or returns "", the default text stands.
 	Message func(Blocked) string
+
+	monitor bool // a Monitor's view, to which any answer proves health
 }
 
 func (t Tool) validate() error {

@@ -53,7 +53,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 	if every < 0 {
 		return fmt.Errorf("toolcircuit: Monitor: every: got %v, want 0 or more", every)
 	}
-	m := c.WithTool(Tool{Name: c.tool.Name}) // without SideEffects
+	m := &ToolCircuit{c.circuit, &Tool{Name: c.tool.Name, monitor: true}} // without SideEffects
 	for ctx.Err() == nil {
 		changed := m.changes()
 		s := m.state.Load()
@@ -81,7 +81,6 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 
 // probe runs a Monitor's check under a permit.
 func (c *ToolCircuit) probe(ctx context.Context, p *Permit, check func(context.Context) error) Verdict {
-	p.monitor = true
 	_, v, _ := run(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, check(ctx) })
 	return v
 }
