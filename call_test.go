@@ -886,3 +886,42 @@ func (c *badContext) check(method string) {
 func (c *badContext) Value(key any) any           { c.check("Value"); return c.Context.Value(key) }
 func (c *badContext) Err() error                  { c.check("Err"); return c.Context.Err() }
 func (c *badContext) Deadline() (time.Time, bool) { c.check("Deadline"); return c.Context.Deadline() }
+
+// Without hooks nothing is told, and nothing panics for want of a hook.
+func TestDeadContextWithoutHooks(t *testing.T) {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
+	_, err := toolcircuit.Do(endedContext(), c, func(context.Context) (int, error) { panic("it must not run") })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, c.Snapshot().HookPanics)
+}
+
+// Each hook alone is told how long the call took; a circuit without any reads no clock for it.
+func TestElapsedForEachHookAlone(t *testing.T) {
+	for name, edit := range map[string]func(o *toolcircuit.Options, told *time.Duration){
+		"OnEvent": func(o *toolcircuit.Options, told *time.Duration) {
+			o.OnEvent = func(_ context.Context, e toolcircuit.Event) { *told = e.Elapsed }
+		},
+		"OnCall": func(o *toolcircuit.Options, told *time.Duration) {
+			o.OnCall = func(_ context.Context, c toolcircuit.Call) { *told = c.Elapsed }
+		},
+		"Classify": func(o *toolcircuit.Options, told *time.Duration) {
+			o.Classify = func(_ context.Context, c toolcircuit.Outcome) toolcircuit.Verdict {
+				*told = c.Elapsed
+				return toolcircuit.Verdict{}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mock := clock.NewMock()
+			o := toolcircuit.Options{Clock: mock, Policy: toolcircuit.Policy{FailureThreshold: 1, CountUnknown: true}}
+			var told time.Duration
+			edit(&o, &told)
+			c := toolcircuit.MustNew("search-api", o)
+			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) {
+				mock.Add(3 * time.Second)
+				return 0, errors.New("unknown")
+			})
+			require.Equal(t, 3*time.Second, told)
+		})
+	}
+}
