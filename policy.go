@@ -3,14 +3,12 @@ package toolcircuit
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"reflect"
-	"strings"
 	"time"
 
+	"github.com/toolcircuit/toolcircuit/internal/strict"
 	"github.com/toolcircuit/toolcircuit/internal/window"
 )
 
@@ -173,128 +171,35 @@ func fieldsOf(p *Policy) func(yield func(reflect.StructField, reflect.Value) boo
 	}
 }
 
-// MarshalJSON writes the fields that differ from their default, in the order of Policy.
+// MarshalJSON writes the fields that differ from their default, in the order of Policy. A policy
+// that is not valid is an error.
 func (p Policy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	p = p.withDefaults()
-	out := []byte{'{'}
-	for f, v := range fieldsOf(&p) {
+	absent := p // what each field would be if the text left it out
+	for f, v := range fieldsOf(&absent) {
 		without := p
 		reflect.ValueOf(&without).Elem().FieldByIndex(f.Index).SetZero()
-		without = without.withDefaults()
-		if without == p {
-			continue
-		}
-		value := v.Interface()
-		if d, ok := value.(time.Duration); ok {
-			value = shortDuration(d)
-		}
-		text, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		if len(out) > 1 {
-			out = append(out, ',')
-		}
-		out = append(fmt.Appendf(out, "%q:", f.Tag.Get("json")), text...)
+		v.Set(reflect.ValueOf(without.withDefaults()).FieldByIndex(f.Index))
 	}
-	return append(out, '}'), nil
+	return strict.Encode(p, absent)
 }
 
-// shortDuration is d's usual text without the zero units at its end: "10m", not "10m0s".
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// UnmarshalJSON lays the fields that data has over p; p is unchanged on an error. A field
-// that Policy does not have, or has twice, is an error, and so is 0 for a field whose
-// default is not 0: a 0 that someone typed must not be taken for one left out.
+// UnmarshalJSON lays the fields that data has over p; p is unchanged on an error. A field that
+// is null is like one that is absent. A field that Policy does not have, or has twice, is an
+// error, and so is 0 for a field whose default is not 0: a 0 that someone typed must not be
+// taken for one left out.
 func (p *Policy) UnmarshalJSON(data []byte) error {
-	next := *p
-	places := make(map[string]reflect.Value)
-	for f, v := range fieldsOf(&next) {
-		places[f.Tag.Get("json")] = v
-	}
-	given := make(map[string]bool) // false: as null
-	d := json.NewDecoder(bytes.NewReader(data))
-	switch open, err := d.Token(); {
-	case err != nil:
-		return fmt.Errorf("toolcircuit: policy: %w", err)
-	case open == nil: // null, which by encoding/json's custom changes nothing
+	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler has it
 		return nil
-	case open != json.Delim('{'):
-		return fmt.Errorf("toolcircuit: policy: got %s, want a JSON object", bytes.TrimSpace(data))
 	}
-	for d.More() {
-		key, err := d.Token()
-		var value json.RawMessage
-		if err == nil {
-			err = d.Decode(&value)
-		}
-		if err != nil {
-			return fmt.Errorf("toolcircuit: policy: %w", err)
-		}
-		name := key.(string)
-		place, known := places[name]
-		_, twice := given[name]
-		switch {
-		case !known:
-			return fmt.Errorf("toolcircuit: policy: unknown field %q", name)
-		case twice:
-			return fmt.Errorf("toolcircuit: policy: field %q is there twice", name)
-		}
-		if given[name] = string(value) != "null"; !given[name] {
-			continue
-		}
-		if err := decodeField(place, value); err != nil {
-			return fmt.Errorf("toolcircuit: policy: %s: %w", name, err)
-		}
-	}
-	if _, err := d.Token(); err != nil {
+	next := *p
+	if err := strict.Decode(data, &next, Policy{}.withDefaults(), nil); err != nil {
 		return fmt.Errorf("toolcircuit: policy: %w", err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("toolcircuit: policy: more than one JSON value")
-	}
-	filled := next.withDefaults()
-	for f, v := range fieldsOf(&next) {
-		name := f.Tag.Get("json")
-		if given[name] && v.Interface() != reflect.ValueOf(filled).FieldByIndex(f.Index).Interface() {
-			return fmt.Errorf("toolcircuit: policy: %s: got 0, want a value, or no such field for the default", name)
-		}
 	}
 	*p = next
-	return nil
-}
-
-var jsonTypes = map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false"}
-
-// decodeField decodes one value of a Policy's JSON into its place.
-func decodeField(place reflect.Value, value json.RawMessage) error {
-	d, ok := place.Addr().Interface().(*time.Duration)
-	if !ok {
-		if err := json.Unmarshal(value, place.Addr().Interface()); err != nil {
-			return fmt.Errorf("got %s, want %s", value, jsonTypes[place.Kind()])
-		}
-		return nil
-	}
-	var text string
-	err := json.Unmarshal(value, &text)
-	if err == nil {
-		*d, err = time.ParseDuration(text)
-	}
-	if err != nil {
-		return fmt.Errorf(`got %s, want a duration such as "30s"`, value)
-	}
 	return nil
 }
 

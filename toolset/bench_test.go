@@ -121,7 +121,7 @@ func BenchmarkVisible(b *testing.B) {
 	for _, open := range []int{0, 50} {
 		b.Run(fmt.Sprint("open=", open), func(b *testing.B) {
 			s, err := toolset.New(toolset.Config{
-				Default:   `{"failureThreshold":1}`,
+				Default:   &toolcircuit.Policy{FailureThreshold: 1},
 				Monitored: []string{"tool-*"},
 				Hide:      toolset.HideOpen,
 			}, toolset.Options{Clock: clock.NewMock()})

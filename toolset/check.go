@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/strict"
 )
 
 // validate returns an error that says what is wrong with c and where.
@@ -26,26 +27,32 @@ func (c Config) check() error {
 	default:
 		return fmt.Errorf("hide: got %q, want %q or %q", c.Hide, HideNever, HideOpen)
 	}
-	for name, v := range map[string]int64{
-		"maxCircuits": int64(c.MaxCircuits), "idleAfter": int64(c.IdleAfter), "hideAtLeast": int64(c.HideAtLeast),
+	for _, f := range []struct {
+		name string
+		got  any
+		bad  bool
+	}{
+		{"maxCircuits", c.MaxCircuits, c.MaxCircuits < 0},
+		{"idleAfter", c.IdleAfter, c.IdleAfter < 0},
+		{"hideAtLeast", c.HideAtLeast, c.HideAtLeast < 0},
 	} {
-		if v < 0 {
-			return fmt.Errorf("%s: is negative, want 0 or more", name)
+		if f.bad {
+			return fmt.Errorf("%s: got %v, want 0 or more", f.name, f.got)
 		}
 	}
-	if _, err := c.policy(""); err != nil {
-		return fmt.Errorf("default: %w", err)
+	if err := checkPolicy("default", c.Default); err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Dependencies)) {
-		d, where := c.Dependencies[name], join("dependencies", name)
+		d, where := c.Dependencies[name], strict.Join("dependencies", name)
 		if name == "" {
-			return fmt.Errorf("%s: want a name", where)
+			return fmt.Errorf("%s: got \"\", want a name", where)
 		}
 		if d.MaxInFlight < 0 {
 			return fmt.Errorf("%s.maxInFlight: got %d, want 0 or more", where, d.MaxInFlight)
 		}
-		if _, err := c.policy(d.Policy); err != nil {
-			return fmt.Errorf("%s.policy: %w", where, err)
+		if err := checkPolicy(where+".policy", d.Policy); err != nil {
+			return err
 		}
 	}
 	if err := checkNames("monitored", c.Monitored); err != nil {
@@ -60,7 +67,7 @@ func (c Config) check() error {
 	reached := c.reached()
 	for _, name := range slices.Sorted(maps.Keys(c.Dependencies)) {
 		if !reached(name) {
-			return fmt.Errorf("%s: is no tool's, want the dependency of an entry in tools or a name that monitored matches", join("dependencies", name))
+			return fmt.Errorf("%s: is no tool's, want the dependency of an entry in tools or a name that monitored matches", strict.Join("dependencies", name))
 		}
 	}
 	return nil
@@ -79,16 +86,20 @@ func (c Config) reached() func(name string) bool {
 	}
 }
 
-// policy returns the policy of a dependency, checked.
-func (c Config) policy(o Overlay) (toolcircuit.Policy, error) {
-	p, err := c.Default.over(toolcircuit.Policy{Jitter: defaultJitter})
-	if err == nil {
-		p, err = o.over(p)
+// checkPolicy returns what [toolcircuit.Policy.Validate] does, with the path in the config. A nil
+// policy is valid.
+func checkPolicy(where string, p *toolcircuit.Policy) error {
+	if p == nil {
+		return nil
 	}
+	err := p.Validate()
 	if err == nil {
-		err = p.Validate()
+		return nil
 	}
-	return p, err
+	if field, ok := strings.CutPrefix(err.Error(), "toolcircuit: Policy."); ok {
+		return fmt.Errorf("%s.%s%s", where, strings.ToLower(field[:1]), field[1:])
+	}
+	return fmt.Errorf("%s: %w", where, err)
 }
 
 // checkNames returns an error if a list is none of different names and patterns.
@@ -96,11 +107,11 @@ func checkNames(where string, list []string) error {
 	for i, name := range list {
 		switch _, err := path.Match(name, ""); {
 		case name == "":
-			return fmt.Errorf("%s[%d]: want a name", where, i)
+			return fmt.Errorf("%s[%d]: got \"\", want a name", where, i)
 		case err != nil:
 			return fmt.Errorf("%s[%d]: got %q, want a name or a pattern of path.Match", where, i, name)
 		case slices.Contains(list[:i], name):
-			return fmt.Errorf("%s[%d]: %q is there twice", where, i, name)
+			return fmt.Errorf("%s[%d]: got %q twice, want each name once", where, i, name)
 		}
 	}
 	return nil
@@ -109,15 +120,18 @@ func checkNames(where string, list []string) error {
 func (c Config) checkTools() error {
 	monitored, excluded := newNames(c.Monitored), newNames(c.Excluded)
 	for _, name := range slices.Sorted(maps.Keys(c.Tools)) {
-		t, where := c.Tools[name], join("tools", name)
+		t, where := c.Tools[name], strict.Join("tools", name)
 		if name == "" {
-			return fmt.Errorf("%s: want a name", where)
+			return fmt.Errorf("%s: got \"\", want a name", where)
 		}
 		where += ".alternatives"
 		if err := checkNames(where, t.Alternatives); err != nil {
 			return err
 		}
 		for i, alternative := range t.Alternatives {
+			if alternative == name {
+				return fmt.Errorf("%s[%d]: got %q, want another tool", where, i, alternative)
+			}
 			_, listed := c.Tools[alternative]
 			if !listed && !monitored.match(alternative) && !excluded.match(alternative) {
 				return fmt.Errorf("%s[%d]: got %q, want a tool that is listed", where, i, alternative)
@@ -127,40 +141,11 @@ func (c Config) checkTools() error {
 			switch a {
 			case toolcircuit.ActionAnswerWithout, toolcircuit.ActionUseAlternative, toolcircuit.ActionPause, toolcircuit.ActionEscalate:
 			default:
-				return fmt.Errorf("%s.nextActions[%d]: got %q, want one of toolcircuit's actions", join("tools", name), i, a)
+				return fmt.Errorf("%s.nextActions[%d]: got %q, want one of toolcircuit's actions", strict.Join("tools", name), i, a)
 			}
 			if slices.Contains(t.NextActions[:i], a) {
-				return fmt.Errorf("%s.nextActions[%d]: %q is there twice", join("tools", name), i, a)
+				return fmt.Errorf("%s.nextActions[%d]: got %q twice, want each action once", strict.Join("tools", name), i, a)
 			}
-		}
-	}
-	return c.checkCycles()
-}
-
-// checkCycles returns an error if a tool is an alternative of one of its alternatives.
-func (c Config) checkCycles() error {
-	done := map[string]bool{}
-	var visit func(name string, way []string) error
-	visit = func(name string, way []string) error {
-		way = append(way, name)
-		for i, next := range c.Tools[name].Alternatives {
-			if from := slices.Index(way, next); from >= 0 {
-				return fmt.Errorf("%s.alternatives[%d]: leads back: %s", join("tools", name), i,
-					strings.Join(append(way[from:], next), " -> "))
-			}
-			if done[next] {
-				continue
-			}
-			if err := visit(next, way); err != nil {
-				return err
-			}
-		}
-		done[name] = true
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tools)) {
-		if err := visit(name, nil); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/strict"
 )
 
 // Config says which tools of an agent are guarded, and how. It is data: JSON both ways,
@@ -20,12 +21,14 @@ import (
 //
 // A tool is guarded if it has an entry in Tools or matches Monitored, and does not match
 // Excluded. A tool that nobody listed is never refused.
+//
+// In Go each policy is complete. In JSON a policy has only the fields that it changes: "default"
+// is laid over a policy with a jitter of 0.1, and the policy of a dependency over "default".
 type Config struct {
 	// Disabled switches all guarding off. What the circuits know stays.
 	Disabled bool `json:"disabled,omitempty"`
-	// Default is the policy of dependencies without one of their own, laid over the default
-	// policy of the core with a Jitter of 0.1.
-	Default Overlay `json:"default,omitempty"`
+	// Default is the policy of dependencies without one of their own. Nil: Policy{Jitter: 0.1}.
+	Default *toolcircuit.Policy `json:"default,omitempty"` // before Dependencies, since UnmarshalJSON needs it first
 	// Dependencies have settings of their own, by name. Each must be some tool's: the Dependency
 	// of an entry in Tools, or a name that has no entry and matches Monitored.
 	Dependencies map[string]Dependency `json:"dependencies,omitempty"`
@@ -37,26 +40,26 @@ type Config struct {
 	// each makes a circuit, within MaxCircuits.
 	Monitored []string `json:"monitored,omitempty"`
 	Excluded  []string `json:"excluded,omitempty"`
-	// MaxCircuits is the number of circuits above which a new one makes one go: of the few
-	// that it looks at, one that has nothing to remember, else a closed one with a streak or
-	// openings, which Snapshot.Forgotten counts. Circuits that are open, half-open or in use
-	// may exceed it. Zero: 10000.
+	// MaxCircuits caps the circuits kept. At the cap a new one evicts an idle, clean circuit if
+	// it finds one soon, otherwise a closed one with a streak or openings, which
+	// Snapshot.Forgotten counts. Circuits that are open, half-open or in use may exceed the cap.
+	// Zero: 10000.
 	MaxCircuits int `json:"maxCircuits,omitempty"`
-	// IdleAfter is the time from one look at all circuits to the next, a few at a time whenever
-	// another is made: those that were not used again since the last look and have nothing to
-	// remember go. Zero: 1h.
+	// IdleAfter is the time from one look at all circuits to the next. Each new circuit looks
+	// at a few. Those that were not used since the last look and have nothing to remember go.
+	// Zero: 1h.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
 	// Hide says which tools [Visible] leaves out. Zero: HideNever.
 	Hide Hide `json:"hide,omitempty"`
-	// HideAtLeast is the length of a whole opening below which it hides nothing, for each
+	// HideAtLeast is the length of a whole opening below which it hides nothing, because each
 	// change of the list costs the prompt cache. Zero: hide in any.
 	HideAtLeast time.Duration `json:"hideAtLeast,omitempty"`
 }
 
 // Dependency has the settings of one dependency.
 type Dependency struct {
-	// Policy is laid over Config.Default.
-	Policy Overlay `json:"policy,omitempty"`
+	// Policy is the policy of its circuits. Nil: Config.Default.
+	Policy *toolcircuit.Policy `json:"policy,omitempty"`
 	// MaxInFlight is the number of calls above which the next is refused as busy. Zero: no
 	// bound.
 	MaxInFlight int `json:"maxInFlight,omitempty"`
@@ -69,8 +72,8 @@ type Tool struct {
 	// Dependency is what the tool calls. Several tools may share one: the first trip blocks
 	// them all. Zero: the tool's own name.
 	Dependency string `json:"dependency,omitempty"`
-	// Alternatives are tools that can stand in. Each must have an entry in Config.Tools or
-	// match one of the lists, and none may lead back here. A model is offered those that are
+	// Alternatives are other tools that can stand in, and may name this one in turn. Each must
+	// have an entry in Config.Tools or match one of the lists. A model is offered those that are
 	// neither excluded nor blocked when it reads of them.
 	Alternatives []string `json:"alternatives,omitempty"`
 	// NextActions are as in [toolcircuit.Tool].
@@ -88,57 +91,6 @@ const (
 	HideOpen  Hide = "open"  // those whose circuit refuses every call for now
 )
 
-// Overlay is a JSON object with the fields of a [toolcircuit.Policy] that it changes, such as
-// {"cooldown": "10s", "jitter": 0}. A field that is absent stays as it is below, and one that
-// is zero becomes zero. The empty Overlay changes nothing.
-type Overlay string
-
-// OverlayOf returns the Overlay of p's fields that are not zero.
-func OverlayOf(p toolcircuit.Policy) Overlay {
-	var fields []string
-	for v, i := reflect.ValueOf(p), 0; i < v.NumField(); i++ {
-		if v.Field(i).IsZero() {
-			continue
-		}
-		value := v.Field(i).Interface()
-		if d, ok := value.(time.Duration); ok {
-			value = strconv.Quote(d.String())
-		}
-		fields = append(fields, fmt.Sprintf("%q:%v", v.Type().Field(i).Tag.Get("json"), value))
-	}
-	return Overlay("{" + strings.Join(fields, ",") + "}")
-}
-
-// over returns p with o laid over it.
-func (o Overlay) over(p toolcircuit.Policy) (toolcircuit.Policy, error) {
-	if o == "" {
-		return p, nil
-	}
-	err := p.UnmarshalJSON([]byte(o))
-	return p, err
-}
-
-// MarshalJSON returns o itself.
-func (o Overlay) MarshalJSON() ([]byte, error) {
-	if o == "" {
-		return []byte("{}"), nil
-	}
-	return []byte(o), nil
-}
-
-// UnmarshalJSON takes data as it is, if it is what Overlay says.
-func (o *Overlay) UnmarshalJSON(data []byte) error {
-	if _, err := Overlay(data).over(toolcircuit.Policy{}); err != nil {
-		return err
-	}
-	var text bytes.Buffer
-	if err := json.Compact(&text, data); err != nil {
-		return err
-	}
-	*o = Overlay(text.String())
-	return nil
-}
-
 // Load reads a Config from JSON and checks it. An error says where, as in
 // tools.web_search.alternatives[1]. A field that Config does not have is an error, and so is a
 // name that is there twice, or a 0 that would be taken for a default. A field that is null is
@@ -148,8 +100,8 @@ func Load(r io.Reader) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("toolset: config: %w", err)
 	}
-	var c Config
-	if err := c.UnmarshalJSON(data); err != nil {
+	c, err := parseConfig(data)
+	if err != nil {
 		return Config{}, err
 	}
 	if err := c.validate(); err != nil {
@@ -158,83 +110,154 @@ func Load(r io.Reader) (Config, error) {
 	return c, nil
 }
 
-// envPrefix begins the names of all variables.
-const envPrefix = "TOOLCIRCUIT_"
+// UnmarshalJSON makes c what data says, and leaves it as it is on an error. It finds what
+// Load finds in data alone; the rest is for New and Apply to find.
+func (c *Config) UnmarshalJSON(data []byte) error {
+	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler has it
+		return nil
+	}
+	next, err := parseConfig(data)
+	if err == nil {
+		*c = next
+	}
+	return err
+}
 
-// WithEnv returns c with what the environment changes; lookup is os.LookupEnv, as a rule.
+func parseConfig(data []byte) (c Config, err error) {
+	err = strict.Decode(data, &c, Config{MaxCircuits: defaultMaxCircuits, IdleAfter: defaultIdleAfter}, func(pointer any) {
+		if p, ok := pointer.(**toolcircuit.Policy); ok {
+			base := c.base()
+			*p = &base
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("toolset: config: %w", err)
+	}
+	return c, err
+}
+
+// base returns the policy of dependencies without one of their own. It is also what the JSON of
+// a policy is laid over.
+func (c Config) base() toolcircuit.Policy {
+	if c.Default != nil {
+		return *c.Default
+	}
+	return toolcircuit.Policy{Jitter: defaultJitter}
+}
+
+// MarshalJSON writes the fields that are not zero, and of a policy those in which it differs from
+// what it is laid over. A policy that is not valid is an error.
+func (c Config) MarshalJSON() ([]byte, error) {
+	type config Config
+	type dependency Dependency
+	type written struct {
+		dependency
+		Policy json.RawMessage `json:"policy,omitempty"`
+	}
+	out := struct {
+		config
+		Default      json.RawMessage    `json:"default,omitempty"`
+		Dependencies map[string]written `json:"dependencies,omitempty"`
+		IdleAfter    string             `json:"idleAfter,omitempty"`
+		HideAtLeast  string             `json:"hideAtLeast,omitempty"`
+	}{config: config(c), Dependencies: map[string]written{}}
+	var err error
+	if out.Default, err = overlay("default", c.Default, Config{}.base()); err != nil {
+		return nil, err
+	}
+	for name, d := range c.Dependencies {
+		text, err := overlay(strict.Join("dependencies", name)+".policy", d.Policy, c.base())
+		if err != nil {
+			return nil, err
+		}
+		out.Dependencies[name] = written{dependency(d), text}
+	}
+	if c.IdleAfter != 0 {
+		out.IdleAfter = strict.Duration(c.IdleAfter)
+	}
+	if c.HideAtLeast != 0 {
+		out.HideAtLeast = strict.Duration(c.HideAtLeast)
+	}
+	return json.Marshal(out)
+}
+
+// overlay returns the JSON that makes p of base, nil for a nil p. A 0 that stands for a default
+// of the core is written as that default where base has another value, since an absent field
+// would take that.
+func overlay(where string, p *toolcircuit.Policy, base toolcircuit.Policy) (json.RawMessage, error) {
+	if p == nil {
+		return nil, nil
+	}
+	if err := checkPolicy(where, p); err != nil {
+		return nil, fmt.Errorf("toolset: config: %w", err)
+	}
+	full := toolcircuit.MustNew("policy", toolcircuit.Options{Policy: *p}).Snapshot().Policy
+	written := *p
+	for v, i := reflect.ValueOf(&written).Elem(), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() && !reflect.ValueOf(base).Field(i).IsZero() {
+			v.Field(i).Set(reflect.ValueOf(full).Field(i))
+		}
+	}
+	return strict.Encode(written, base)
+}
+
+// The variables of WithEnv.
+const (
+	envPrefix    = "TOOLCIRCUIT_"
+	envDisabled  = envPrefix + "DISABLED"
+	envMonitored = envPrefix + "MONITORED"
+	envExcluded  = envPrefix + "EXCLUDED"
+)
+
+// WithEnv returns c with what the environment changes. Environ has the form of [os.Environ].
 //
-//	TOOLCIRCUIT_DISABLED           a boolean of strconv.ParseBool
-//	TOOLCIRCUIT_MONITORED          names or patterns, separated by commas, in place of the list
-//	TOOLCIRCUIT_EXCLUDED           the same
-//	TOOLCIRCUIT_FAILURE_THRESHOLD  a field of the default policy, as are all others,
-//	TOOLCIRCUIT_COOLDOWN           written as in JSON: 3, 0.5, true, 30s
+//	TOOLCIRCUIT_DISABLED   a boolean of strconv.ParseBool
+//	TOOLCIRCUIT_MONITORED  names or patterns, separated by commas, in place of the list
+//	TOOLCIRCUIT_EXCLUDED   the same
 //
-// A variable that is set and empty is like one that is not set, but for the lists, which it
-// empties. Settings of dependencies that were there for the replaced list alone go with it. An
-// error names the variable.
-func (c Config) WithEnv(lookup func(string) (string, bool)) (Config, error) {
+// A variable that is empty is like one that is not set, except that it empties a list. Of a
+// variable that is there twice the last counts. Settings of dependencies that only the replaced
+// list reached go with it. Any other variable with this prefix is an error, so that a misspelt
+// one does not go unnoticed. An error names the variable.
+func (c Config) WithEnv(environ []string) (Config, error) {
 	before := c.reached()
-	if text, _ := lookup(envPrefix + "DISABLED"); text != "" {
+	set := map[string]string{}
+	for _, variable := range environ {
+		name, text, _ := strings.Cut(variable, "=")
+		switch name {
+		case envDisabled, envMonitored, envExcluded:
+			set[name] = text
+		default:
+			if strings.HasPrefix(name, envPrefix) {
+				return Config{}, fmt.Errorf("toolset: %s: unknown variable, want %s, %s or %s", name, envDisabled, envMonitored, envExcluded)
+			}
+		}
+	}
+	if text := set[envDisabled]; text != "" {
 		disabled, err := strconv.ParseBool(text)
 		if err != nil {
-			return Config{}, fmt.Errorf("toolset: %sDISABLED: got %q, want true or false", envPrefix, text)
+			return Config{}, fmt.Errorf("toolset: %s: got %q, want true or false", envDisabled, text)
 		}
 		c.Disabled = disabled
 	}
-	for name, list := range map[string]*[]string{"MONITORED": &c.Monitored, "EXCLUDED": &c.Excluded} {
-		if text, set := lookup(envPrefix + name); set {
-			*list = nil
-			for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
-				*list = append(*list, strings.TrimSpace(item))
-			}
+	for name, list := range map[string]*[]string{envMonitored: &c.Monitored, envExcluded: &c.Excluded} {
+		text, there := set[name]
+		if !there {
+			continue
+		}
+		*list = nil
+		for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+			*list = append(*list, strings.TrimSpace(item))
+		}
+		if err := checkNames(name, *list); err != nil {
+			return Config{}, fmt.Errorf("toolset: %w", err)
 		}
 	}
 	now := c.reached()
 	c.Dependencies = maps.Clone(c.Dependencies)
 	maps.DeleteFunc(c.Dependencies, func(name string, _ Dependency) bool { return before(name) && !now(name) })
-	overlay := map[string]json.RawMessage{}
-	if c.Default != "" {
-		if err := json.Unmarshal([]byte(c.Default), &overlay); err != nil {
-			return Config{}, fmt.Errorf("toolset: config: default: %w", err)
-		}
-	}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[toolcircuit.Policy]()) {
-		name := field.Tag.Get("json")
-		text, _ := lookup(envName(name))
-		if text == "" {
-			continue
-		}
-		value := json.RawMessage(text)
-		if !json.Valid(value) || string(bytes.TrimSpace(value)) == "null" {
-			value, _ = json.Marshal(text)
-		}
-		overlay[name] = value
-		if err := new(Overlay).UnmarshalJSON(fmt.Appendf(nil, "{%q:%s}", name, value)); err != nil {
-			return Config{}, fmt.Errorf("toolset: %s: %w", envName(name), err)
-		}
-	}
-	if len(overlay) > 0 {
-		text, err := json.Marshal(overlay)
-		if err != nil {
-			return Config{}, fmt.Errorf("toolset: config: default: %w", err)
-		}
-		c.Default = Overlay(text)
-	}
 	if err := c.check(); err != nil {
 		return Config{}, fmt.Errorf("toolset: config with the environment: %w", err)
 	}
 	return c, nil
-}
-
-// envName returns the variable for a JSON name: TOOLCIRCUIT_MAX_COOLDOWN for maxCooldown.
-func envName(name string) string {
-	var b strings.Builder
-	b.WriteString(envPrefix)
-	for _, r := range name {
-		if 'A' <= r && r <= 'Z' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToUpper(b.String())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -30,15 +29,15 @@ const fullJSON = `{
 	"monitored": ["fetch_*"],
 	"excluded": ["fetch_local"],
 	"maxCircuits": 500,
-	"idleAfter": "1h30m0s",
+	"idleAfter": "1h30m",
 	"hide": "open",
-	"hideAtLeast": "1m0s"
+	"hideAtLeast": "1m"
 }`
 
 var full = toolset.Config{
 	Disabled:     true,
-	Default:      `{"failureThreshold":3,"jitter":0}`,
-	Dependencies: map[string]toolset.Dependency{"search-api": {Policy: `{"cooldown":"10s"}`, MaxInFlight: 4, Scoped: true}},
+	Default:      &toolcircuit.Policy{FailureThreshold: 3},
+	Dependencies: map[string]toolset.Dependency{"search-api": {Policy: &toolcircuit.Policy{FailureThreshold: 3, Cooldown: 10 * time.Second}, MaxInFlight: 4, Scoped: true}},
 	Tools: map[string]toolset.Tool{
 		"web_search": {
 			Dependency:   "search-api",
@@ -78,8 +77,8 @@ func TestLoad(t *testing.T) {
 func TestLoadSaysWhere(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                 `unexpected end of JSON input`,
-		`[]`:                               `config: got [], want an object`,
-		`null`:                             `config: got null, want an object`,
+		`[]`:                               `config: got [], want a JSON object`,
+		`null`:                             `config: got null, want a JSON object`,
 		`{"hide": "open"`:                  `unexpected end of JSON input`,
 		`{} {}`:                            `after top-level value`,
 		`{"hidden": "open"}`:               `config: hidden: unknown field`,
@@ -89,40 +88,40 @@ func TestLoadSaysWhere(t *testing.T) {
 		`{"disabled": "yes"}`:              `config: disabled: got "yes", want true or false`,
 		`{"maxCircuits": 1.5}`:             `config: maxCircuits: got 1.5, want a whole number`,
 		`{"maxCircuits": 0}`:               `config: maxCircuits: got 0, want a value`,
-		`{"maxCircuits": -1}`:              `config: maxCircuits: is negative`,
+		`{"maxCircuits": -1}`:              `config: maxCircuits: got -1, want 0 or more`,
 		`{"idleAfter": "0s"}`:              `config: idleAfter: got 0, want a value`,
 		`{"idleAfter": 30}`:                `config: idleAfter: got 30, want a duration such as "30s"`,
-		`{"hideAtLeast": "-1s"}`:           `config: hideAtLeast: is negative`,
+		`{"hideAtLeast": "-1s"}`:           `config: hideAtLeast: got -1s, want 0 or more`,
 		`{"monitored": "a"}`:               `config: monitored: got "a", want a list`,
-		`{"monitored": ["a", ""]}`:         `config: monitored[1]: want a name`,
-		`{"monitored": ["a", "a"]}`:        `config: monitored[1]: "a" is there twice`,
+		`{"monitored": ["a", ""]}`:         `config: monitored[1]: got "", want a name`,
+		`{"monitored": ["a", "a"]}`:        `config: monitored[1]: got "a" twice, want each name once`,
 		`{"excluded": ["[a"]}`:             `config: excluded[0]: got "[a", want a name or a pattern of path.Match`,
 		`{"excluded": [1]}`:                `config: excluded[0]: got 1, want a string`,
-		`{"default": []}`:                  `config: default: toolcircuit: policy: got [`,
-		`{"default": {"coolDown": "1s"}}`:  `config: default: toolcircuit: policy: unknown field "coolDown"`,
-		`{"default": {"cooldown": "0s"}}`:  `config: default: toolcircuit: policy: cooldown: got 0`,
-		`{"default": {"jitter": 2}}`:       `config: default: toolcircuit: Policy.Jitter: got 2`,
-		`{"dependencies": {"": {}}}`:       `config: dependencies[""]: want a name`,
-		`{"dependencies": {"a": {"policy": {"cooldown": "x"}}}}`:                                      `config: dependencies.a.policy: toolcircuit: policy: cooldown: got "x"`,
-		`{"dependencies": {"a": {"policy": {"cooldown": "1h"}}}, "default": {"maxCooldown": "1m"}}`:   `config: dependencies.a.policy: toolcircuit: Policy.MaxCooldown: got 1m0s`,
+		`{"default": []}`:                  `config: default: got [], want a JSON object`,
+		`{"default": {"coolDown": "1s"}}`:  `config: default.coolDown: unknown field`,
+		`{"default": {"cooldown": "0s"}}`:  `config: default.cooldown: got 0, want a value`,
+		`{"default": {"jitter": 2}}`:       `config: default.jitter: got 2, want a part from 0 to 1`,
+		`{"dependencies": {"": {}}}`:       `config: dependencies[""]: got "", want a name`,
+		`{"dependencies": {"a": {"policy": {"cooldown": "x"}}}}`:                                      `config: dependencies.a.policy.cooldown: got "x", want a duration such as "30s"`,
+		`{"dependencies": {"a": {"policy": {"cooldown": "1h"}}}, "default": {"maxCooldown": "1m"}}`:   `config: dependencies.a.policy.maxCooldown: got 1m0s, want at least Cooldown, 1h0m0s`,
 		`{"dependencies": {"a": {"maxInFlight": -1}}}`:                                                `config: dependencies.a.maxInFlight: got -1, want 0 or more`,
 		`{"dependencies": {"a": {}, "a": {}}}`:                                                        `config: dependencies.a: is there twice`,
 		`{"dependencies": {"a.b": {"scope": true}}}`:                                                  `config: dependencies["a.b"].scope: unknown field`,
-		`{"dependencies": {"a": null}}`:                                                               `config: dependencies.a: got null, want an object`,
+		`{"dependencies": {"a": null}}`:                                                               `config: dependencies.a: got null, want a JSON object`,
 		`{"dependencies": {"serach-api": {}}, "tools": {"web_search": {"dependency": "search-api"}}}`: `config: dependencies.serach-api: is no tool's, want`,
 		`{"dependencies": {"a": {}}, "tools": {"a": {"dependency": "b"}}, "monitored": ["*"]}`:        `config: dependencies.a: is no tool's, want`,
 		`{"dependencies": {"mcp:b": {}}, "monitored": ["mcp:a"]}`:                                     `config: dependencies.mcp:b: is no tool's, want`,
-		`{"monitored": [null]}`:                                                                       `config: monitored[0]: want a name`,
-		`{"tools": {"a": null}}`:                                                                      `config: tools.a: got null, want an object`,
-		`{"tools": {"": {}}}`:                                                                         `config: tools[""]: want a name`,
+		`{"monitored": [null]}`:                                                                       `config: monitored[0]: got null, want a string`,
+		`{"tools": {"a": null}}`:                                                                      `config: tools.a: got null, want a JSON object`,
+		`{"tools": {"": {}}}`:                                                                         `config: tools[""]: got "", want a name`,
 		`{"tools": {"a": {}, "a": {}}}`:                                                               `config: tools.a: is there twice`,
 		`{"tools": {"a": {"alternatives": ["b"]}}}`:                                                   `config: tools.a.alternatives[0]: got "b", want a tool that is listed`,
-		`{"tools": {"a": {"alternatives": ["b", "b"]}, "b": {}}}`:                                     `config: tools.a.alternatives[1]: "b" is there twice`,
-		`{"tools": {"a": {"alternatives": ["a"]}}}`:                                                   `config: tools.a.alternatives[0]: leads back: a -> a`,
-		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["a"]}}}`:                     `config: tools.b.alternatives[0]: leads back: a -> b -> a`,
-		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["d", "c"]}, "c": {"alternatives": ["d", "b"]}, "d": {}}}`: `config: tools.c.alternatives[1]: leads back: b -> c -> b`,
-		`{"tools": {"a": {"nextActions": ["retry"]}}}`:          `config: tools.a.nextActions[0]: got "retry", want one of toolcircuit's actions`,
-		`{"tools": {"a": {"nextActions": ["pause", "pause"]}}}`: `config: tools.a.nextActions[1]: "pause" is there twice`,
+		`{"tools": {"a": {"alternatives": ["b", "b"]}, "b": {}}}`:                                     `config: tools.a.alternatives[1]: got "b" twice, want each name once`,
+		`{"tools": {"a": {"alternatives": ["a"]}}}`:                                                   `config: tools.a.alternatives[0]: got "a", want another tool`,
+		`{"dependencies": {"db": {"policy": {"jitter": null, "jitter": 0}}}}`:                         `config: dependencies.db.policy.jitter: is there twice`,
+		`{"dependencies": {"db": {"policy": 3}}}`:                                                     `config: dependencies.db.policy: got 3, want a JSON object`,
+		`{"tools": {"a": {"nextActions": ["retry"]}}}`:                                                `config: tools.a.nextActions[0]: got "retry", want one of toolcircuit's actions`,
+		`{"tools": {"a": {"nextActions": ["pause", "pause"]}}}`:                                       `config: tools.a.nextActions[1]: got "pause" twice, want each action once`,
 	} {
 		_, err := toolset.Load(strings.NewReader(text))
 		require.ErrorContains(t, err, want, text)
@@ -136,6 +135,7 @@ func TestAlternativesThatAreListed(t *testing.T) {
 		`{"tools": {"a": {"alternatives": ["b"]}}, "monitored": ["*"]}`,
 		`{"tools": {"a": {"alternatives": ["b"]}}, "excluded": ["b"]}`,
 		`{"tools": {"a": {"alternatives": ["b", "c"]}, "b": {"alternatives": ["c"]}, "c": {}}}`,
+		`{"tools": {"a": {"alternatives": ["b"]}, "b": {"alternatives": ["c"]}, "c": {"alternatives": ["a"]}}}`,
 	} {
 		_, err := toolset.Load(strings.NewReader(text))
 		require.NoError(t, err, text)
@@ -156,24 +156,28 @@ func TestDependenciesThatAreReached(t *testing.T) {
 	}
 }
 
-func TestManyWaysWithoutACycle(t *testing.T) {
-	tools := map[string]toolset.Tool{"0": {}, "0b": {}}
-	for i := range 60 {
-		below := []string{fmt.Sprint(i), fmt.Sprint(i, "b")}
-		tools[fmt.Sprint(i+1)] = toolset.Tool{Alternatives: below}
-		tools[fmt.Sprint(i+1, "b")] = toolset.Tool{Alternatives: below}
-	}
-	_, err := toolset.New(toolset.Config{Tools: tools}, toolset.Options{})
-	require.NoError(t, err)
+// A113 asks for alternatives without cycles, so that a substitute is never followed in a circle.
+// Nothing follows them: a model is offered those that are ready, and two tools that stand in for
+// each other are natural.
+func TestA113AlternativesMayPointAtEachOther(t *testing.T) {
+	r := newRig(t, toolset.Config{Tools: map[string]toolset.Tool{
+		"a": {Alternatives: []string{"b"}},
+		"b": {Alternatives: []string{"a"}},
+	}}, toolset.Options{})
+	r.trip("a")
+	require.Equal(t, []string{"b"}, r.refused("a").Alternatives)
+	r.trip("b")
+	require.Empty(t, r.refused("a").Alternatives)
+	require.Empty(t, r.refused("b").Alternatives)
 }
 
 func TestNewChecksWhatGoCodeWrote(t *testing.T) {
 	for want, c := range map[string]toolset.Config{
-		"default: ":                     {Default: "cooldown"},
-		"dependencies.a.policy: ":       {Dependencies: map[string]toolset.Dependency{"a": {Policy: `{"x": 1}`}}},
-		"tools.a.alternatives[0]: want": {Tools: map[string]toolset.Tool{"a": {Alternatives: []string{""}}}},
-		"maxCircuits":                   {MaxCircuits: -1},
-		"idleAfter":                     {IdleAfter: -1},
+		"default.cooldown: got -1ns, want":            {Default: &toolcircuit.Policy{Cooldown: -1}},
+		"dependencies.a.policy.jitter: got NaN, want": {Dependencies: map[string]toolset.Dependency{"a": {Policy: &toolcircuit.Policy{Jitter: math.NaN()}}}},
+		`tools.a.alternatives[0]: got "", want`:       {Tools: map[string]toolset.Tool{"a": {Alternatives: []string{""}}}},
+		"maxCircuits: got -1, want":                   {MaxCircuits: -1},
+		"idleAfter: got -1ns, want":                   {IdleAfter: -1},
 	} {
 		_, err := toolset.New(c, toolset.Options{})
 		require.ErrorContains(t, err, want)
@@ -183,54 +187,134 @@ func TestNewChecksWhatGoCodeWrote(t *testing.T) {
 	require.ErrorContains(t, err, "Clock")
 }
 
-func TestOverlayOf(t *testing.T) {
-	p := toolcircuit.Policy{FailureThreshold: math.MaxInt, FailureRate: 0.5, Cooldown: 90 * time.Second, CountUnknown: true}
-	o := toolset.OverlayOf(p)
-	require.Equal(t, toolset.Overlay(fmt.Sprintf(`{"failureThreshold":%d,"failureRate":0.5,"countUnknown":true,"cooldown":"1m30s"}`, math.MaxInt)), o)
-	require.Equal(t, toolset.Overlay("{}"), toolset.OverlayOf(toolcircuit.Policy{}))
-
-	r := newRig(t, toolset.Config{Default: o, Monitored: []string{"a"}}, toolset.Options{})
-	got := r.Circuit(r.ctx, "a").Policy()
-	require.Equal(t, 0.1, got.Jitter, "what is absent stays")
-	require.Equal(t, 90*time.Second, got.Cooldown)
-
-	_, err := toolset.New(toolset.Config{Default: toolset.OverlayOf(toolcircuit.Policy{Jitter: math.NaN()})}, toolset.Options{})
-	require.Error(t, err)
+// effective returns the policies in force under a config, by tool.
+func effective(t *testing.T, c toolset.Config, tools ...string) map[string]toolcircuit.Policy {
+	t.Helper()
+	s, err := toolset.New(c, toolset.Options{})
+	require.NoError(t, err)
+	policies := map[string]toolcircuit.Policy{}
+	for _, tool := range tools {
+		policies[tool] = s.Circuit(context.Background(), tool).Snapshot().Policy
+	}
+	return policies
 }
 
-func TestOverlaysAreLaidOverOneAnother(t *testing.T) {
-	r := newRig(t, toolset.Config{
-		Default: `{"callTimeout": "30s", "cooldown": "10s"}`,
-		Dependencies: map[string]toolset.Dependency{
-			"a": {Policy: `{"callTimeout": "0s", "jitter": 0}`},
-			"b": {Policy: `{"cooldown": "20s"}`},
-		},
-		Monitored: []string{"a", "b", "c"},
-	}, toolset.Options{})
-	for tool, want := range map[string]toolcircuit.Policy{
-		"a": {Cooldown: 10 * time.Second},
-		"b": {CallTimeout: 30 * time.Second, Cooldown: 20 * time.Second, Jitter: 0.1},
-		"c": {CallTimeout: 30 * time.Second, Cooldown: 10 * time.Second, Jitter: 0.1},
+func TestPoliciesInGoAreComplete(t *testing.T) {
+	c := toolset.Config{
+		Default:      &toolcircuit.Policy{CallTimeout: time.Second},
+		Dependencies: map[string]toolset.Dependency{"a": {Policy: &toolcircuit.Policy{FailureThreshold: 7}}, "b": {}},
+		Monitored:    []string{"a", "b", "c"},
+	}
+	r := newRig(t, c, toolset.Options{})
+	require.Equal(t, toolcircuit.Policy{FailureThreshold: 7}, r.Circuit(r.ctx, "a").Policy())
+	require.Equal(t, toolcircuit.Policy{CallTimeout: time.Second}, r.Circuit(r.ctx, "b").Policy())
+	require.Equal(t, toolcircuit.Policy{CallTimeout: time.Second}, r.Circuit(r.ctx, "c").Policy())
+
+	c.Default = nil
+	s, err := toolset.New(c, toolset.Options{})
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.Policy{Jitter: 0.1}, s.Circuit(r.ctx, "c").Policy())
+}
+
+func TestPoliciesInJSONAreLaidOverOneAnother(t *testing.T) {
+	for _, text := range []string{
+		`{"default": {"callTimeout": "30s", "cooldown": "10s"}, "monitored": ["a", "b", "c"],
+			"dependencies": {"a": {"policy": {"callTimeout": "0s", "jitter": 0}}, "b": {"policy": {"cooldown": "20s", "jitter": null}}}}`,
+		`{"dependencies": {"b": {"policy": {"cooldown": "20s"}}, "a": {"policy": {"jitter": 0, "callTimeout": "0s"}}},
+			"monitored": ["a", "b", "c"], "default": {"cooldown": "10s", "callTimeout": "30s"}}`,
 	} {
-		got := r.Circuit(r.ctx, tool).Policy()
-		require.Equal(t, want, toolcircuit.Policy{CallTimeout: got.CallTimeout, Cooldown: got.Cooldown, Jitter: got.Jitter}, tool)
+		c, err := toolset.Load(strings.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, toolcircuit.Policy{CallTimeout: 30 * time.Second, Cooldown: 10 * time.Second, Jitter: 0.1}, *c.Default)
+		require.Equal(t, toolcircuit.Policy{Cooldown: 10 * time.Second}, *c.Dependencies["a"].Policy)
+		require.Equal(t, toolcircuit.Policy{CallTimeout: 30 * time.Second, Cooldown: 20 * time.Second, Jitter: 0.1}, *c.Dependencies["b"].Policy)
 	}
 }
 
-// environ is a lookup for WithEnv.
-type environ map[string]string
+// No null in a file changes anything, and a Config in a larger one may be null.
+func TestNullIsLikeAbsent(t *testing.T) {
+	c := full
+	require.NoError(t, json.Unmarshal([]byte("null"), &c))
+	require.Equal(t, full, c)
+	c, err := toolset.Load(strings.NewReader(`{"dependencies": {"a": {"policy": null, "maxInFlight": null}}, "tools": {"a": {"alternatives": null}}}`))
+	require.NoError(t, err)
+	require.Equal(t, toolset.Config{Dependencies: map[string]toolset.Dependency{"a": {}}, Tools: map[string]toolset.Tool{"a": {}}}, c)
+}
 
-func (e environ) lookup(name string) (string, bool) {
-	text, set := e[name]
-	return text, set
+func TestPoliciesAsWritten(t *testing.T) {
+	dependency := func(p *toolcircuit.Policy) map[string]toolset.Dependency {
+		return map[string]toolset.Dependency{"a": {Policy: p}}
+	}
+	for _, row := range []struct {
+		config toolset.Config
+		want   string
+	}{
+		{toolset.Config{}, `{}`},
+		{toolset.Config{Default: &toolcircuit.Policy{}}, `{"default":{"jitter":0}}`},
+		{toolset.Config{Default: &toolcircuit.Policy{Jitter: 0.1}}, `{"default":{}}`},
+		{toolset.Config{Dependencies: dependency(nil)}, `{"dependencies":{"a":{}}}`},
+		{toolset.Config{Dependencies: dependency(&toolcircuit.Policy{})}, `{"dependencies":{"a":{"policy":{"jitter":0}}}}`},
+		{
+			toolset.Config{Default: &toolcircuit.Policy{FailureThreshold: 3, CallTimeout: time.Second, CountUnknown: true}, Dependencies: dependency(&toolcircuit.Policy{Window: 90 * time.Second})},
+			`{"default":{"failureThreshold":3,"callTimeout":"1s","countUnknown":true,"jitter":0},` +
+				`"dependencies":{"a":{"policy":{"failureThreshold":5,"window":"1m30s","callTimeout":"0s","countUnknown":false}}}}`,
+		},
+	} {
+		text, err := json.Marshal(row.config)
+		require.NoError(t, err)
+		require.JSONEq(t, row.want, string(text))
+	}
+	for want, c := range map[string]toolset.Config{
+		"default.jitter: got 2, want":              {Default: &toolcircuit.Policy{Jitter: 2}},
+		"dependencies.a.policy.multiplier: got -1": {Dependencies: dependency(&toolcircuit.Policy{Multiplier: -1})},
+	} {
+		_, err := json.Marshal(c)
+		require.ErrorContains(t, err, "toolset: config: "+want)
+	}
+}
+
+// What is in force is the same after JSON, whichever of Default and the policy over it sets a
+// field, or leaves it at 0 for the core's default.
+func TestPoliciesSurviveJSON(t *testing.T) {
+	values := map[reflect.Kind][]any{
+		reflect.Int:     {0, 3, 7},
+		reflect.Float64: {0.0, 1.0, 0.5},
+		reflect.Bool:    {false, true},
+		reflect.Int64:   {time.Duration(0), time.Hour, 2 * time.Hour},
+	}
+	for i := range reflect.TypeFor[toolcircuit.Policy]().NumField() {
+		field := reflect.TypeFor[toolcircuit.Policy]().Field(i)
+		var policies []*toolcircuit.Policy
+		for _, v := range values[field.Type.Kind()] {
+			p := new(toolcircuit.Policy)
+			reflect.ValueOf(p).Elem().Field(i).Set(reflect.ValueOf(v))
+			if p.Validate() == nil {
+				policies = append(policies, p)
+			}
+		}
+		require.GreaterOrEqual(t, len(policies), 2, field.Name)
+		for _, base := range append(policies, nil) {
+			for _, over := range append(policies, nil) {
+				c := toolset.Config{
+					Default:      base,
+					Dependencies: map[string]toolset.Dependency{"a": {Policy: over}},
+					Monitored:    []string{"a", "b"},
+				}
+				text, err := json.Marshal(c)
+				require.NoError(t, err)
+				back, err := toolset.Load(strings.NewReader(string(text)))
+				require.NoError(t, err, "%s", text)
+				require.Equal(t, effective(t, c, "a", "b"), effective(t, back, "a", "b"), "%s", text)
+			}
+		}
+	}
 }
 
 func TestWithEnv(t *testing.T) {
 	base := toolset.Config{
-		Default:      `{"cooldown":"10s"}`,
 		Monitored:    []string{"a", "c"},
 		Excluded:     []string{"b"},
-		Dependencies: map[string]toolset.Dependency{"c": {Policy: `{"cooldown": "20s"}`}},
+		Dependencies: map[string]toolset.Dependency{"c": {MaxInFlight: 1}},
 	}
 	with := func(change func(*toolset.Config)) toolset.Config {
 		c := base
@@ -238,59 +322,48 @@ func TestWithEnv(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]struct {
-		env  environ
+		env  []string
 		want toolset.Config
 	}{
-		"nothing":  {environ{}, base},
-		"empty":    {environ{"TOOLCIRCUIT_DISABLED": "", "TOOLCIRCUIT_COOLDOWN": ""}, base},
-		"disabled": {environ{"TOOLCIRCUIT_DISABLED": "1"}, with(func(c *toolset.Config) { c.Disabled = true })},
-		"lists": {environ{"TOOLCIRCUIT_MONITORED": "x, y_*", "TOOLCIRCUIT_EXCLUDED": ""}, with(func(c *toolset.Config) {
+		"nothing":  {nil, base},
+		"others":   {[]string{"PATH=/bin", "", "=C:", "TOOLCIRCUITS=1", "X_TOOLCIRCUIT_DISABLED=1", "toolcircuit_disabled=1"}, base},
+		"empty":    {[]string{"TOOLCIRCUIT_DISABLED="}, base},
+		"disabled": {[]string{"TOOLCIRCUIT_DISABLED=1"}, with(func(c *toolset.Config) { c.Disabled = true })},
+		"last":     {[]string{"TOOLCIRCUIT_DISABLED=1", "TOOLCIRCUIT_DISABLED="}, base},
+		"excluded": {[]string{"TOOLCIRCUIT_EXCLUDED=a=b,,c"}, with(func(c *toolset.Config) { c.Excluded = []string{"a=b", "c"} })},
+		"lists": {[]string{"TOOLCIRCUIT_MONITORED=x, y_*", "TOOLCIRCUIT_EXCLUDED="}, with(func(c *toolset.Config) {
 			c.Monitored, c.Excluded = []string{"x", "y_*"}, nil
 			c.Dependencies = map[string]toolset.Dependency{} // none of them is c
 		})},
-		"policy": {environ{
-			"TOOLCIRCUIT_FAILURE_THRESHOLD": "7",
-			"TOOLCIRCUIT_JITTER":            "0",
-			"TOOLCIRCUIT_COUNT_UNKNOWN":     "true",
-			"TOOLCIRCUIT_MAX_COOLDOWN":      "1h",
-		}, with(func(c *toolset.Config) {
-			c.Default = `{"cooldown":"10s","countUnknown":true,"failureThreshold":7,"jitter":0,"maxCooldown":"1h"}`
-		})},
 	} {
-		got, err := base.WithEnv(c.env.lookup)
+		got, err := base.WithEnv(c.env)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, got, name)
 	}
 
 	require.Contains(t, base.Dependencies, "c", "the config itself stays")
-	_, err := toolset.Config{Dependencies: base.Dependencies}.WithEnv(environ{"TOOLCIRCUIT_MONITORED": "x"}.lookup)
+	_, err := toolset.Config{Dependencies: base.Dependencies}.WithEnv([]string{"TOOLCIRCUIT_MONITORED=x"})
 	require.ErrorContains(t, err, "dependencies.c: is no tool's", "it was none's before")
-
-	c, err := base.WithEnv(environ{"TOOLCIRCUIT_CALL_TIMEOUT": "5s", "TOOLCIRCUIT_MONITORED": "c"}.lookup)
-	require.NoError(t, err)
-	r := newRig(t, c, toolset.Options{})
-	p := r.Circuit(r.ctx, "c").Policy()
-	require.Equal(t, 5*time.Second, p.CallTimeout, "a change of the default reaches what is laid over it")
-	require.Equal(t, 20*time.Second, p.Cooldown)
 }
 
 func TestWithEnvNamesTheVariable(t *testing.T) {
-	for name, text := range map[string]string{
-		"DISABLED":          "maybe",
-		"FAILURE_THRESHOLD": "many",
-		"COOLDOWN":          "30",
-		"JITTER":            `{`,
-		"CALL_TIMEOUT":      " null ",
-		"COUNT_UNKNOWN":     "null",
-		"MULTIPLIER":        "0",
+	for variable, want := range map[string]string{
+		"TOOLCIRCUIT_DISABLED=maybe":    `TOOLCIRCUIT_DISABLED: got "maybe", want true or false`,
+		"TOOLCIRCUIT_MONITORED=a,[,b":   `TOOLCIRCUIT_MONITORED[1]: got "[", want a name or a pattern`,
+		"TOOLCIRCUIT_EXCLUDED=a,b,a":    `TOOLCIRCUIT_EXCLUDED[2]: got "a" twice`,
+		"TOOLCIRCUIT_EXCLUDED= ":        `TOOLCIRCUIT_EXCLUDED[0]: got "", want a name`,
+		"TOOLCIRCUIT_COOLDOWN=10s":      `TOOLCIRCUIT_COOLDOWN: unknown variable, want TOOLCIRCUIT_DISABLED, TOOLCIRCUIT_MONITORED or TOOLCIRCUIT_EXCLUDED`,
+		"TOOLCIRCUIT_DISABLE=":          `TOOLCIRCUIT_DISABLE: unknown variable`,
+		"TOOLCIRCUIT_Disabled=true":     `TOOLCIRCUIT_Disabled: unknown variable`,
+		"TOOLCIRCUIT_=":                 `TOOLCIRCUIT_: unknown variable`,
+		"TOOLCIRCUIT_DISABLED_TOOLS=ab": `TOOLCIRCUIT_DISABLED_TOOLS: unknown variable`,
 	} {
-		_, err := full.WithEnv(environ{"TOOLCIRCUIT_" + name: text}.lookup)
-		require.ErrorContains(t, err, "toolset: TOOLCIRCUIT_"+name+": ")
+		got, err := full.WithEnv([]string{variable})
+		require.ErrorContains(t, err, "toolset: "+want)
+		require.Zero(t, got)
 	}
-	_, err := full.WithEnv(environ{"TOOLCIRCUIT_MONITORED": "a,[,b"}.lookup)
-	require.ErrorContains(t, err, "monitored[1]")
-	_, err = toolset.Config{Default: "{"}.WithEnv(environ{}.lookup)
-	require.ErrorContains(t, err, "default")
+	_, err := toolset.Config{MaxCircuits: -1}.WithEnv(nil)
+	require.ErrorContains(t, err, "toolset: config with the environment: maxCircuits")
 }
 
 // Each row changes one field alone, and something behaves differently.
@@ -309,7 +382,7 @@ func TestA064EveryFieldActs(t *testing.T) {
 		},
 		"Config.Default": {
 			toolset.Config{Monitored: []string{"a"}},
-			func(c *toolset.Config) { c.Default = `{"failureThreshold": 9}` },
+			func(c *toolset.Config) { c.Default = &toolcircuit.Policy{FailureThreshold: 9} },
 			func(r *rig) any { return r.failures("a") }, 3, 9,
 		},
 		"Config.Monitored": {
@@ -357,7 +430,7 @@ func TestA064EveryFieldActs(t *testing.T) {
 		"Dependency.Policy": {
 			toolset.Config{Monitored: []string{"a"}},
 			func(c *toolset.Config) {
-				c.Dependencies = map[string]toolset.Dependency{"a": {Policy: `{"failureThreshold": 5}`}}
+				c.Dependencies = map[string]toolset.Dependency{"a": {Policy: &toolcircuit.Policy{FailureThreshold: 5}}}
 			},
 			func(r *rig) any { return r.failures("a") }, 3, 5,
 		},
@@ -432,7 +505,7 @@ func (r *rig) failures(tool string) (n int) {
 
 func TestEveryOptionActs(t *testing.T) {
 	seen := map[string]bool{}
-	s, err := toolset.New(toolset.Config{Default: `{"failureThreshold": 1, "jitter": 1}`, Monitored: []string{"a"}}, toolset.Options{
+	s, err := toolset.New(toolset.Config{Default: &toolcircuit.Policy{FailureThreshold: 1, Jitter: 1}, Monitored: []string{"a"}}, toolset.Options{
 		Seed: 7,
 		Classify: func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
 			seen["Classify"] = true
@@ -451,7 +524,7 @@ func TestEveryOptionActs(t *testing.T) {
 
 	waits := map[time.Duration]bool{}
 	for _, seed := range []uint64{7, 7, 8} {
-		r := newRig(t, toolset.Config{Default: `{"failureThreshold": 1, "jitter": 1}`, Monitored: []string{"a"}}, toolset.Options{Seed: seed})
+		r := newRig(t, toolset.Config{Default: &toolcircuit.Policy{FailureThreshold: 1, Jitter: 1}, Monitored: []string{"a"}}, toolset.Options{Seed: seed})
 		r.call("a", errDown)
 		c := r.circuit("a")
 		waits[c.RetryAt.Sub(c.Since)] = true
@@ -459,18 +532,20 @@ func TestEveryOptionActs(t *testing.T) {
 	require.Len(t, waits, 2)
 }
 
+// FuzzConfig takes what comes in out and in again: the text is the same, and so is what is in
+// force.
 func FuzzConfig(f *testing.F) {
 	f.Add(fullJSON)
 	f.Add(`{"tools": {"a": {"alternatives": ["b"]}}, "monitored": ["b*"]}`)
 	f.Add(`{"default": {"cooldown": "1ms"}, "idleAfter": "1ns"}`)
+	f.Add(`{"dependencies": {"a": {"policy": {"callTimeout": "0s"}}}, "monitored": ["*"], "default": {"callTimeout": "1h", "jitter": -0}}`)
+	f.Add(`{"dependencies": {"a": {"policy": {}}, "a\n": {"policy": null}}, "tools": {"a": {}, "a\n": {}}, "default": null}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := toolset.Load(strings.NewReader(text))
 		if err != nil {
 			require.Zero(t, c)
 			return
 		}
-		_, err = toolset.New(c, toolset.Options{})
-		require.NoError(t, err)
 		written, err := json.Marshal(c)
 		require.NoError(t, err)
 		again, err := toolset.Load(strings.NewReader(string(written)))
@@ -478,5 +553,11 @@ func FuzzConfig(f *testing.F) {
 		rewritten, err := json.Marshal(again)
 		require.NoError(t, err)
 		require.Equal(t, string(written), string(rewritten))
+		inForce := func(c toolset.Config) toolset.Snapshot {
+			s, err := toolset.New(c, toolset.Options{Clock: clock.NewMock()})
+			require.NoError(t, err)
+			return s.Snapshot()
+		}
+		require.Equal(t, inForce(c), inForce(again), "%s", written)
 	})
 }

@@ -2,7 +2,6 @@ package toolset
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -90,12 +89,15 @@ func (p *plan) withOverride(name string, o toolcircuit.Override) *plan {
 }
 
 func (p *plan) newDependency(name string, d Dependency, root *toolcircuit.ToolCircuit) *dependency {
-	policy, err := p.config.policy(d.Policy)
+	policy := p.config.base()
+	if d.Policy != nil {
+		policy = *d.Policy
+	}
 	if p.rest != nil && policy == p.rest.policy {
 		return &dependency{name: name, Dependency: d, policy: policy, template: p.rest.template}
 	}
 	template := root.Twin(root.Dependency())
-	if err = errors.Join(err, template.SetPolicy(policy)); err != nil {
+	if err := template.SetPolicy(policy); err != nil {
 		panic("toolset: a validated config is not valid: " + err.Error())
 	}
 	return &dependency{name: name, Dependency: d, policy: policy, template: template}
@@ -171,7 +173,12 @@ func (p *plan) keeps(name, scope string) bool {
 
 // clone returns a copy that shares nothing.
 func (c Config) clone() Config {
+	c.Default = clone(c.Default)
 	c.Dependencies = maps.Clone(c.Dependencies)
+	for name, d := range c.Dependencies {
+		d.Policy = clone(d.Policy)
+		c.Dependencies[name] = d
+	}
 	c.Tools = maps.Clone(c.Tools)
 	for name, t := range c.Tools {
 		t.Alternatives = slices.Clone(t.Alternatives)
@@ -181,4 +188,12 @@ func (c Config) clone() Config {
 	c.Monitored = slices.Clone(c.Monitored)
 	c.Excluded = slices.Clone(c.Excluded)
 	return c
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,7 +46,7 @@ type rig struct {
 	calls  *[]toolcircuit.Call
 }
 
-const steady = `{"failureThreshold": 3, "cooldown": "60s", "jitter": 0}`
+var steady = &toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute}
 
 var errDown = toolcircuit.Fault(errors.New("down"))
 
@@ -55,7 +54,7 @@ var errDown = toolcircuit.Fault(errors.New("down"))
 // o.
 func newRig(t *testing.T, c toolset.Config, o toolset.Options) *rig {
 	t.Helper()
-	if c.Default == "" {
+	if c.Default == nil {
 		c.Default = steady
 	}
 	r := &rig{T: t, ctx: context.Background(), clock: clock.NewMock(), events: new([]toolcircuit.Event), calls: new([]toolcircuit.Call)}
@@ -113,7 +112,7 @@ func (r *rig) refused(tool string) toolcircuit.Blocked {
 
 func (r *rig) apply(c toolset.Config) {
 	r.Helper()
-	if c.Default == "" {
+	if c.Default == nil {
 		c.Default = steady
 	}
 	require.NoError(r, r.Apply(c))
@@ -163,7 +162,7 @@ func TestA017NobodyListedIsNeverRefused(t *testing.T) {
 
 func TestA061SettingsPerTool(t *testing.T) {
 	r := newRig(t, toolset.Config{
-		Dependencies: map[string]toolset.Dependency{"disk": {Policy: `{"failureThreshold": 1, "cooldown": "1s"}`}},
+		Dependencies: map[string]toolset.Dependency{"disk": {Policy: &toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Second}}},
 		Tools:        map[string]toolset.Tool{"read_file": {Dependency: "disk"}},
 		Monitored:    []string{"paid_api"},
 	}, toolset.Options{})
@@ -439,7 +438,7 @@ func TestF67EqualKeysShareOneCircuit(t *testing.T) {
 
 func TestF68EvictionForgetsNoTrouble(t *testing.T) {
 	r := newRig(t, toolset.Config{
-		Default:     `{"failureThreshold": 3, "cooldown": "3h", "maxCooldown": "6h", "jitter": 0}`,
+		Default:     &toolcircuit.Policy{FailureThreshold: 3, Cooldown: 3 * time.Hour, MaxCooldown: 6 * time.Hour},
 		Monitored:   []string{"*"},
 		MaxCircuits: 10,
 	}, toolset.Options{})
@@ -479,7 +478,7 @@ func TestF68TroubleWithoutAStreak(t *testing.T) {
 		"rate":   func(r *rig) { r.call("key", errDown); r.call("key", nil) },
 	} {
 		r := newRig(t, toolset.Config{
-			Default:     `{"failureThreshold": 3, "failureRate": 0.5, "jitter": 0}`,
+			Default:     &toolcircuit.Policy{FailureThreshold: 3, FailureRate: 0.5},
 			Monitored:   []string{"*"},
 			MaxCircuits: 2,
 		}, toolset.Options{})
@@ -548,7 +547,7 @@ func TestMaximumHoldsForClosedCircuits(t *testing.T) {
 // What has nothing to remember goes before a streak, and what is in use after what is not.
 func TestWhoGoesFirst(t *testing.T) {
 	r := newRig(t, toolset.Config{
-		Default:     `{"failureThreshold": 1000, "jitter": 0}`,
+		Default:     &toolcircuit.Policy{FailureThreshold: 1000},
 		Monitored:   []string{"*"},
 		MaxCircuits: 10,
 	}, toolset.Options{})
@@ -618,7 +617,7 @@ func TestApplyKeepsStateAndActsAtOnce(t *testing.T) {
 	r.trip("search")
 	r.trip("gone")
 	c.Monitored = []string{"search"}
-	c.Default = `{"cooldown": "10s", "jitter": 0}`
+	c.Default = &toolcircuit.Policy{Cooldown: 10 * time.Second}
 	r.apply(c)
 	require.Equal(t, []string{"search"}, r.circuits())
 	require.EqualValues(t, 10_000, r.refused("search").RetryAfterMS)
@@ -747,7 +746,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := func(i int) toolset.Config {
 			c := toolset.Config{
-				Default:      toolset.Overlay(fmt.Sprintf(`{"failureThreshold": %d}`, 1+i%3)),
+				Default:      &toolcircuit.Policy{FailureThreshold: 1 + i%3},
 				Dependencies: map[string]toolset.Dependency{"api": {Scoped: i%2 == 0, MaxInFlight: 1 + i%5}},
 				Tools:        map[string]toolset.Tool{"a": {Dependency: "api", Alternatives: []string{"b"}}, "b": {}},
 				Monitored:    []string{"t*"},
@@ -820,16 +819,28 @@ func TestReloadUnderLoad(t *testing.T) {
 }
 
 func TestConfigIsACopy(t *testing.T) {
-	c := toolset.Config{Default: steady, Monitored: []string{"a"}, Tools: map[string]toolset.Tool{"b": {Alternatives: []string{"a"}}}}
+	c := toolset.Config{
+		Default:      &toolcircuit.Policy{FailureThreshold: 3},
+		Dependencies: map[string]toolset.Dependency{"b": {Policy: &toolcircuit.Policy{FailureThreshold: 3}}},
+		Tools:        map[string]toolset.Tool{"b": {Alternatives: []string{"a"}}},
+		Monitored:    []string{"a"},
+	}
 	r := newRig(t, c, toolset.Options{})
 	require.Equal(t, c, r.Config())
-	c.Monitored[0] = "x"
-	c.Tools["b"].Alternatives[0] = "x"
-	c.Tools["c"] = toolset.Tool{}
+	for _, c := range []toolset.Config{c, r.Config()} {
+		c.Default.FailureThreshold = 9
+		c.Dependencies["b"].Policy.FailureThreshold = 9
+		c.Dependencies["a"] = toolset.Dependency{}
+		c.Monitored[0] = "x"
+		c.Tools["b"].Alternatives[0] = "x"
+		c.Tools["c"] = toolset.Tool{}
+	}
 	got := r.Config()
-	got.Monitored[0] = "y"
-	require.True(t, slices.Equal([]string{"a"}, r.Config().Monitored))
-	require.Len(t, r.Config().Tools, 1)
+	require.Equal(t, 3, got.Default.FailureThreshold)
+	require.Equal(t, 3, got.Dependencies["b"].Policy.FailureThreshold)
+	require.Equal(t, []string{"a"}, got.Monitored)
+	require.Len(t, got.Tools, 1)
+	require.Len(t, got.Dependencies, 1)
 	r.trip("b")
 	require.Equal(t, []string{"a"}, r.refused("b").Alternatives)
 }

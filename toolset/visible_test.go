@@ -50,7 +50,7 @@ func TestA056ListingTakesNoProbe(t *testing.T) {
 
 func TestA088FlappingAndTheList(t *testing.T) {
 	for mode, want := range map[string]int{"never": 1, "open": 2, "at least": 1} {
-		c := toolset.Config{Monitored: []string{"a", "b"}, Default: `{"failureThreshold": 1, "cooldown": "30s", "multiplier": 1, "jitter": 0}`}
+		c := toolset.Config{Monitored: []string{"a", "b"}, Default: &toolcircuit.Policy{FailureThreshold: 1, Cooldown: 30 * time.Second, Multiplier: 1}}
 		switch mode {
 		case "open":
 			c.Hide = toolset.HideOpen

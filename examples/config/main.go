@@ -33,7 +33,7 @@ func load(file string) (toolset.Config, error) {
 	if err != nil {
 		return toolset.Config{}, err
 	}
-	return c.WithEnv(environment)
+	return c.WithEnv(environ)
 }
 
 // reload is what a program would do on SIGHUP.
@@ -88,7 +88,7 @@ func main() {
 	show(set, search)
 
 	fmt.Println("the environment switches all circuits off")
-	variables["TOOLCIRCUIT_DISABLED"] = "true"
+	environ = append(environ, "TOOLCIRCUIT_DISABLED=true")
 	reload(set, file)
 	show(set, search)
 }
@@ -108,13 +108,8 @@ func show(set *toolset.Set, search func(context.Context, string) (toolcircuit.Re
 	fmt.Println("  the model is shown", toolset.Visible(ctx, set, tools, func(name string) string { return name }))
 }
 
-// variables stand for the environment, which is os.LookupEnv in a program.
-var variables = map[string]string{}
-
-func environment(name string) (string, bool) {
-	text, set := variables[name]
-	return text, set
-}
+// environ stands for os.Environ(), which a program passes to WithEnv.
+var environ = []string{"LANG=C"}
 
 func check(err error) {
 	if err != nil {

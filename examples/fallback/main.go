@@ -98,7 +98,7 @@ func (a *agent) flush(ctx context.Context) {
 func main() {
 	mock := clock.NewMock() // so that the output is the same each time
 	set, err := toolset.New(toolset.Config{
-		Default: `{"failureThreshold": 1, "cooldown": "30s", "jitter": 0}`,
+		Default: &toolcircuit.Policy{FailureThreshold: 1, Cooldown: 30 * time.Second},
 		Tools: map[string]toolset.Tool{
 			"weather":         {Dependency: "weather-api"},
 			"detect_language": {Dependency: "language-api"},

@@ -102,7 +102,7 @@ func main() {
 	check(err)
 	defer shut()
 	set, err := toolset.New(toolset.Config{
-		Default: `{"cooldown": "500ms", "jitter": 0}`,
+		Default: &toolcircuit.Policy{Cooldown: 500 * time.Millisecond},
 		Tools:   map[string]toolset.Tool{"pay": {Dependency: "bank", SideEffects: true}},
 	}, toolset.Options{})
 	check(err)
