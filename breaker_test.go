@@ -81,9 +81,12 @@ func run(t *testing.T, o toolcircuit.Options, steps []step) *rig {
 
 // policy is a policy of three failures and a minute, doubling to ten, changed by edit.
 func policy(edit func(*toolcircuit.Policy)) toolcircuit.Options {
-	p := toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute}
+	p := toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute, Multiplier: 2}
 	if edit != nil {
 		edit(&p)
+	}
+	if p.MaxCooldown == 0 {
+		p.MaxCooldown = max(10*time.Minute, p.Cooldown)
 	}
 	return toolcircuit.Options{Policy: p}
 }

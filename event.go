@@ -40,8 +40,8 @@ type Event struct {
 	From, To   State
 	Override   Override
 	Seq        uint64    // the epoch that begins; it rises with each change of state and with Reset
-	Openings   int       // openings in memory, which the cooldown grows with
-	Capped     bool      // the cooldown has now reached MaxCooldown; once per stay there
+	Openings   int       // in memory at this moment; the cooldown grows with them
+	Capped     bool      // this opening has lifted the curve to MaxCooldown, asked wait or not; again only after it was below
 	At         time.Time // on the circuit's clock
 	RetryAt    time.Time // of an opening: when a probe may go; a late failure, a monitor or SetPolicy may move it without an event
 	Rule       Rule
@@ -149,13 +149,13 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 	}
 	e.Dependency = c.dependency
 	e.From, e.To = before.State, after.State
-	e.Override, e.Seq, e.Openings, e.Rule = after.override, after.seq, after.openings, after.rule
+	e.Override, e.Seq, e.Openings, e.Rule = after.override, after.seq, after.openingsAt(e.At), after.rule
 	switch {
 	case before.State == after.State:
 		e.Type, e.Rule = EventOverridden, ""
 	case after.State == StateOpen:
 		e.Type = EventOpened
-		e.Capped = after.capped && (!before.capped || after.openings == 1) // 1: an earlier stay is forgotten
+		e.Capped = after.rule != RulePause && after.capped(after.openings) && !after.capped(after.openings-1)
 		e.RetryAt = after.gate.from.Add(after.gate.hold)
 		t := after.trouble
 		e.Kind, e.Failures, e.Calls, e.Err = t.cause, t.failures, t.calls, t.err

@@ -88,6 +88,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// Capped marks the opening that lifts the curve to MaxCooldown, whatever the dependency asked
+// for.
 func TestEventCappedOncePerStay(t *testing.T) {
 	capped := func(want bool) func(*rig) {
 		return func(r *rig) {
@@ -97,6 +99,7 @@ func TestEventCappedOncePerStay(t *testing.T) {
 			require.Equal(r, want, e.Capped)
 		}
 	}
+	again := func(err error) func(*rig) { return all(untilDue, call(err)) }
 	atOnce := func(p *toolcircuit.Policy) { p.FailureThreshold = 1; p.MaxCooldown = time.Minute }
 	play(t, []script{
 		{"when the curve gets there", func(p *toolcircuit.Policy) { p.MaxCooldown = 4 * time.Minute }, []step{
@@ -114,8 +117,29 @@ func TestEventCappedOncePerStay(t *testing.T) {
 		{"a reset ends it", atOnce, []step{
 			{all(call(errDown), capped(true), reset, call(errDown), capped(true)), open},
 		}},
-		{"a wait that was asked for is none of it", atOnce, []step{
-			{all(call(asked(time.Minute)), capped(false), add(time.Minute), call(errDown), capped(true)), open},
+		{"openings forgotten at the cap do not", func(p *toolcircuit.Policy) { atOnce(p); p.MaxCooldown = 2 * time.Minute }, []step{
+			{all(call(errDown), again(errDown), capped(true), again(errDown), again(nil)), closed}, // 1, 2, 2 minutes
+			{all(add(2*time.Minute), openings(2), call(errDown), capped(false)), open},
+			{all(again(nil), add(4*time.Minute), openings(1), call(errDown), capped(true)), open},
+		}},
+		{"by a wait that was asked for, too", atOnce, []step{
+			{all(call(asked(time.Second)), capped(true), again(errDown), capped(false), again(asked(time.Hour)), capped(false)), open},
+		}},
+		{"N18: alternately with and without a wait", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, []step{
+			{all(trip, again(errDown), again(asked(time.Second))), open}, // 1, 2, 4 minutes
+			{all(again(errDown), capped(true)), open},
+			{func(r *rig) {
+				for range 10 {
+					all(again(asked(time.Second)), capped(false), again(errDown), capped(false))(r)
+				}
+			}, open},
+		}},
+		{"not by a pause, which lifts nothing", atOnce, []step{
+			{all(call(wait(time.Second)), capped(false), again(errDown), capped(true), again(wait(time.Second)), capped(false)), open},
+		}},
+		{"not by an opening above a cap that SetPolicy has lowered", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, []step{
+			{all(trip, again(errDown), capped(false), set(func(p *toolcircuit.Policy) { p.MaxCooldown = time.Minute })), open},
+			{all(again(errDown), capped(false)), open},
 		}},
 	})
 }

@@ -872,8 +872,6 @@ func TestA064EveryFieldActs(t *testing.T) {
 			cooldown(calls(3, errDown), add(time.Minute), call(errDown)), 2 * time.Minute, 90 * time.Second},
 		"Jitter": {none, func(p *toolcircuit.Policy) { p.Jitter = 1 },
 			func(r *rig) any { return cooldown(calls(3, errDown))(r) == time.Minute }, true, false},
-		"BackoffMemory": {none, func(p *toolcircuit.Policy) { p.BackoffMemory = time.Minute },
-			cooldown(calls(3, errDown), add(time.Minute), call(nil), add(time.Minute), calls(3, errDown)), 2 * time.Minute, time.Minute},
 		"MaxRetryAfter": {none, func(p *toolcircuit.Policy) { p.MaxRetryAfter = time.Second },
 			cooldown(call(wait(time.Hour))), 10 * time.Minute, time.Second},
 		"ProbeSuccesses": {none, func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 },

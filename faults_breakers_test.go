@@ -702,16 +702,15 @@ func TestF58OptionsThatMakeNoSense(t *testing.T) {
 		"FailureRate":      {{FailureRate: 1.5}, {FailureRate: -0.1}, {FailureRate: math.NaN()}, {FailureRate: math.Inf(1)}},
 		"Window":           {{Window: 5}, {Window: -1}},
 		"MinCalls":         {{MinCalls: -1}, {MinCalls: 1e9}},
-		"SlowCall":         {{SlowCall: -1}, {SlowCall: 2, CallTimeout: 1}},
-		"CallTimeout":      {{CallTimeout: -1}},
+		"SlowCall":         {{SlowCall: -1}, {SlowCall: 60}, {SlowCall: 2 * time.Second, CallTimeout: time.Second}},
+		"CallTimeout":      {{CallTimeout: -1}, {CallTimeout: 60}},
 		"Cooldown":         {{Cooldown: -1}, {Cooldown: 1}},
 		"Multiplier":       {{Multiplier: 0.5}, {Multiplier: math.NaN()}, {Multiplier: math.Inf(1)}},
 		"MaxCooldown":      {{MaxCooldown: -1}, {Cooldown: 2 * time.Second, MaxCooldown: time.Second}},
 		"Jitter":           {{Jitter: 3}, {Jitter: math.NaN()}},
-		"BackoffMemory":    {{BackoffMemory: -1}},
 		"MaxRetryAfter":    {{MaxRetryAfter: -1}, {MaxRetryAfter: 1}},
 		"ProbeSuccesses":   {{ProbeSuccesses: -1}},
-		"ProbeTimeout":     {{ProbeTimeout: -1}, {CallTimeout: 2 * time.Hour, ProbeTimeout: time.Hour}},
+		"ProbeTimeout":     {{ProbeTimeout: -1}, {ProbeTimeout: 60}, {CallTimeout: 2 * time.Hour, ProbeTimeout: time.Hour}},
 	} {
 		for _, p := range policies {
 			_, err := toolcircuit.New("search-api", toolcircuit.Options{Policy: p})
@@ -795,6 +794,8 @@ func TestF61WallClockSteps(t *testing.T) {
 
 // resilience4j/resilience4j#734: a part of the breaker reads the real clock beside the one
 // that was given. In the bubble a day of real time passes while the given clock stands still.
+// The one exception is a context's deadline: it is real time, so Wait compares it with real
+// time (N14).
 func TestF62ClockIsInjectedEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := policy(func(p *toolcircuit.Policy) {
@@ -829,6 +830,9 @@ func TestF62ClockIsInjectedEverywhere(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
 		still(func(r *rig) { require.Equal(t, context.DeadlineExceeded, r.Wait(ctx)) })
+		soon, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		still(func(r *rig) { require.ErrorIs(t, r.Wait(soon), toolcircuit.ErrCircuitOpen) })
 		add(time.Minute)(r)
 		still(begin("probe"))
 		still(refused(2 * time.Minute))
@@ -1307,7 +1311,7 @@ func TestVariantLongestDurations(t *testing.T) {
 	for name, edit := range map[string]func(*toolcircuit.Policy){
 		"cooldown":    func(p *toolcircuit.Policy) { p.Cooldown = forever },
 		"curve":       func(p *toolcircuit.Policy) { p.Cooldown, p.MaxCooldown, p.Multiplier = forever-1, forever, 1e300 },
-		"memory":      func(p *toolcircuit.Policy) { p.Cooldown, p.BackoffMemory, p.Window = forever, forever, forever },
+		"memory":      func(p *toolcircuit.Policy) { p.Cooldown, p.Window = forever, forever },
 		"rate window": func(p *toolcircuit.Policy) { p.Cooldown, p.FailureRate, p.Window = forever, 1, forever },
 	} {
 		t.Run(name, func(t *testing.T) {

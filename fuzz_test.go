@@ -3,6 +3,7 @@ package toolcircuit_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -31,12 +32,13 @@ type model struct {
 	counted  []sample
 	cause    toolcircuit.Kind
 	err      error
-	asked    time.Time // by a failure of the streak or opening
+	asked    request // by a failure of the streak or opening
 
-	openings         int
-	capped           bool
-	failures, tested int  // behind the opening
-	curveHolds       bool // for the wait of this opening
+	openings         int       // as written down at calm
+	calm             time.Time // since when they fade, while closed
+	failures, tested int       // behind the opening
+	curveHolds       bool      // for the wait of this opening
+	answered         bool      // in this cooldown, to a monitor
 
 	probes     int       // ever
 	slotTaken  bool      // by the last of them
@@ -46,6 +48,12 @@ type model struct {
 
 	refused, unclassified, stale uint64
 	events                       []toolcircuit.Event
+}
+
+// request is what a dependency asked for.
+type request struct {
+	at   time.Time
+	wait time.Duration
 }
 
 // sample is a call in the window.
@@ -66,25 +74,33 @@ type ticket struct {
 	real     *toolcircuit.Permit
 }
 
-// curve is the wait after the openings in memory.
-func (m *model) curve() time.Duration {
+// curve is the wait after the n-th opening in memory.
+func (m *model) curve(n int) time.Duration {
 	wait := m.Cooldown
-	for range m.openings - 1 {
+	for range n - 1 {
 		wait = min(time.Duration(float64(wait)*m.Multiplier), m.MaxCooldown)
 	}
 	return min(wait, m.MaxCooldown)
+}
+
+// until is the end of what was asked for, the zero time if nothing was.
+func (m *model) until(r request) time.Time {
+	if r.wait == 0 {
+		return time.Time{}
+	}
+	return r.at.Add(min(max(r.wait, time.Millisecond), m.MaxRetryAfter))
 }
 
 // gate returns from when on and for how long calls are refused.
 func (m *model) gate(writes bool) (from time.Time, hold time.Duration) {
 	switch m.state {
 	case open:
-		hold = max(m.asked.Sub(m.since), 0)
+		hold = max(m.until(m.asked).Sub(m.since), 0)
 		if m.curveHolds {
-			hold = max(hold, m.curve())
+			hold = max(hold, m.curve(m.openings))
 		}
 		if writes {
-			hold += m.curve()
+			hold += m.curve(m.openings)
 		}
 		return m.since, hold
 	case halfOpen:
@@ -92,7 +108,7 @@ func (m *model) gate(writes bool) (from time.Time, hold time.Duration) {
 			hold = m.ProbeTimeout
 		}
 		if writes {
-			hold = max(hold, m.due.Add(m.curve()).Sub(m.probeStart))
+			hold = max(hold, m.due.Add(m.curve(m.openings)).Sub(m.probeStart))
 		}
 		return m.probeStart, hold
 	}
@@ -135,26 +151,31 @@ func (m *model) window() (w toolcircuit.Window) {
 	return w
 }
 
-// remembered returns the openings that are in memory now.
+// remembered returns the openings that are in memory now. One after the other is forgotten,
+// after the wait that the curve gives for it.
 func (m *model) remembered() int {
-	if m.state == closed && m.now.Sub(m.since) >= m.BackoffMemory {
-		return 0
+	n := m.openings
+	for at := m.calm; m.state == closed && n > 0; n-- {
+		at = at.Add(m.curve(n))
+		if at.After(m.now) {
+			break
+		}
 	}
-	return m.openings
+	return n
 }
 
 func (m *model) event(typ toolcircuit.EventType, from toolcircuit.State) *toolcircuit.Event {
 	m.events = append(m.events, toolcircuit.Event{
 		Type: typ, Dependency: "search-api", From: from, To: m.state, Override: m.override,
-		Seq: m.seq, Openings: m.openings, At: m.now,
+		Seq: m.seq, Openings: m.remembered(), At: m.now,
 	})
 	return &m.events[len(m.events)-1]
 }
 
 // enter moves to a state, in a new epoch.
 func (m *model) enter(s toolcircuit.State) {
-	m.state, m.since, m.seq = s, m.now, m.seq+1
-	m.streak, m.counted, m.successes, m.slotTaken = 0, nil, 0, false
+	m.state, m.since, m.calm, m.seq = s, m.now, m.now, m.seq+1
+	m.streak, m.counted, m.successes, m.slotTaken, m.answered = 0, nil, 0, false, false
 }
 
 // call is a call that arrives; it returns nil if it is refused.
@@ -215,7 +236,7 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 		}
 		if v.RetryAfter > 0 {
 			m.ask(v)
-		} else {
+		} else if !m.answered {
 			m.curveHolds = true
 		}
 	case m.state == closed:
@@ -271,7 +292,7 @@ func (m *model) settle(t *ticket, v toolcircuit.Verdict, err error) {
 }
 
 // forget ends the streak.
-func (m *model) forget() { m.streak, m.cause, m.err, m.asked = 0, "", nil, time.Time{} }
+func (m *model) forget() { m.streak, m.cause, m.err, m.asked = 0, "", nil, request{} }
 
 func (m *model) blame(v toolcircuit.Verdict, err error) {
 	silence := []toolcircuit.Kind{toolcircuit.KindUnavailable, toolcircuit.KindTimeout, toolcircuit.KindDeadline}
@@ -283,27 +304,28 @@ func (m *model) blame(v toolcircuit.Verdict, err error) {
 }
 
 func (m *model) ask(v toolcircuit.Verdict) {
-	until := m.now.Add(min(max(v.RetryAfter, time.Millisecond), m.MaxRetryAfter))
-	if v.RetryAfter > 0 && until.After(m.asked) {
-		m.asked = until
+	r := request{m.now, v.RetryAfter}
+	if m.until(r).After(m.until(m.asked)) {
+		m.asked = r
 	}
 }
 
 func (m *model) open(rule toolcircuit.Rule, v toolcircuit.Verdict, failures, tested int) {
 	m.openings = m.remembered()
-	wasCapped := m.capped && m.openings > 0
+	below := m.openings == 0 || m.curve(m.openings) < m.MaxCooldown
 	if rule != toolcircuit.RulePause {
 		m.openings++
 	}
 	m.failures, m.tested, m.rule = failures, tested, rule
 	m.curveHolds = v.RetryAfter == 0
-	m.capped = m.curveHolds && m.curve() == m.MaxCooldown
+	if m.asked.at.After(m.now) { // the clock stepped back
+		m.asked.at = m.now
+	}
 	from := m.state
 	m.enter(open)
-	m.limitAsked()
 	e := m.event(toolcircuit.EventOpened, from)
 	e.Rule, e.Kind, e.Failures, e.Calls, e.Err = rule, m.cause, failures, tested, m.err
-	e.Capped = m.capped && !wasCapped
+	e.Capped = below && m.openings > 0 && m.curve(m.openings) == m.MaxCooldown
 	began, hold := m.gate(false)
 	e.RetryAt = began.Add(hold)
 }
@@ -319,7 +341,7 @@ func (m *model) close(rule toolcircuit.Rule) {
 }
 
 func (m *model) reset() {
-	m.openings, m.capped = 0, false
+	m.openings = 0
 	m.close(toolcircuit.RuleReset)
 }
 
@@ -334,25 +356,16 @@ func (m *model) setPolicy(p toolcircuit.Policy) {
 	if p.Window != m.Window || p.FailureRate == 0 {
 		m.counted = nil
 	}
-	lower := p.MaxRetryAfter < m.MaxRetryAfter
+	m.openings, m.calm = m.remembered(), m.now
 	m.Policy = p
-	if m.state == open && lower {
-		m.limitAsked()
-	}
-}
-
-func (m *model) limitAsked() {
-	if latest := m.since.Add(m.MaxRetryAfter); m.asked.After(latest) {
-		m.asked = latest
-	}
 }
 
 // fuzzPolicies are the policies that a fuzzed circuit may have. Their waits are seconds, so
 // that a few steps get far.
 var fuzzPolicies = func() []toolcircuit.Policy {
 	base := toolcircuit.Policy{
-		FailureThreshold: 2, Window: 16 * time.Second, MinCalls: 3, Cooldown: 4 * time.Second, MaxCooldown: 20 * time.Second,
-		BackoffMemory: 30 * time.Second, MaxRetryAfter: 12 * time.Second, ProbeTimeout: 6 * time.Second,
+		FailureThreshold: 2, Window: 16 * time.Second, MinCalls: 3, Cooldown: 4 * time.Second, Multiplier: 2,
+		MaxCooldown: 20 * time.Second, MaxRetryAfter: 12 * time.Second, ProbeTimeout: 6 * time.Second,
 	}
 	edits := []func(*toolcircuit.Policy){
 		func(*toolcircuit.Policy) {},
@@ -363,10 +376,11 @@ var fuzzPolicies = func() []toolcircuit.Policy {
 		func(p *toolcircuit.Policy) { p.CountBurstOnce = true; p.FailureRate = 0.75; p.MinCalls = 5 },
 		func(p *toolcircuit.Policy) { p.SlowCall = 2 * time.Second; p.CallTimeout = 5 * time.Second },
 		func(p *toolcircuit.Policy) { p.Cooldown = 20 * time.Second; p.ProbeTimeout = time.Second },
+		func(p *toolcircuit.Policy) { p.Multiplier = 1.5; p.ProbeSuccesses = 3 },
 		func(p *toolcircuit.Policy) {
-			p.Multiplier = 1.5
-			p.BackoffMemory = 5 * time.Second
-			p.ProbeSuccesses = 3
+			p.FailureThreshold = 1
+			p.MaxCooldown = 8 * time.Second
+			p.MaxRetryAfter = 30 * time.Second
 		},
 	}
 	var policies []toolcircuit.Policy
@@ -482,13 +496,41 @@ func (p *pair) compare() {
 	p.rig.events, m.events = nil, nil
 }
 
+// monitor runs a monitor until its first check, or for as long as none is due at once or in a
+// second. A check that fails says nothing, for it ends the monitor's context.
+func (p *pair) monitor(answer error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go p.Monitor(ctx, time.Second, func(context.Context) error { cancel(); return answer })
+	synctest.Wait()
+	m := p.model
+	from, hold := m.gate(false)
+	switch {
+	case m.override != toolcircuit.OverrideNone || m.state == closed:
+	case m.ready(false): // it is the probe
+		v := toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}
+		if answer != nil {
+			v = toolcircuit.Verdict{Kind: toolcircuit.KindCanceled}
+		}
+		m.end(m.call(false), v, answer)
+	case m.state == open && m.curveHolds && from.Add(hold).Sub(m.now) > time.Second:
+		m.now = m.now.Add(time.Second)
+		p.clock.Set(m.now)
+		synctest.Wait()
+		if answer == nil {
+			m.curveHolds, m.answered = false, true
+		}
+	}
+	cancel()
+	synctest.Wait()
+}
+
 // step takes both through what one byte and its argument stand for.
 func (p *pair) step(op, arg byte) {
 	m := p.model
-	switch op % 16 {
+	switch op % 17 {
 	case 0, 1, 2: // time passes, or steps back where no window would notice
-		by := time.Duration(arg%16) * time.Second
-		if op%16 == 2 && m.FailureRate == 0 && len(m.counted) == 0 {
+		by := time.Duration(arg%64) * time.Second
+		if op%17 == 2 && m.FailureRate == 0 && len(m.counted) == 0 {
 			by = -by / 4 / time.Second * time.Second
 		}
 		m.now = m.now.Add(by)
@@ -529,10 +571,10 @@ func (p *pair) step(op, arg byte) {
 		if len(p.under) == 0 {
 			break
 		}
-		i := int(op>>4) % len(p.under)
+		i := int(op/17) % len(p.under)
 		t := p.under[i]
 		p.under = slices.Delete(p.under, i, i+1)
-		if op%16 == 13 {
+		if op%17 == 13 {
 			t.real.Release()
 			m.settle(t, toolcircuit.Verdict{}, nil)
 		} else {
@@ -551,6 +593,8 @@ func (p *pair) step(op, arg byte) {
 		policy := fuzzPolicies[int(arg/4)%len(fuzzPolicies)]
 		require.NoError(p, p.SetPolicy(policy))
 		m.setPolicy(policy)
+	case 16:
+		p.monitor([]error{nil, errDown}[arg%2])
 	}
 }
 
@@ -567,8 +611,8 @@ var errPanicked = func() error {
 // FuzzMachine holds a circuit against its model: a policy, then steps of two bytes each.
 func FuzzMachine(f *testing.F) {
 	const (
-		pass, untilReady, do, panics, begin, end, release, force, change = 1, 3, 4, 7, 8, 11, 13, 14, 15
-		ok, down, invalid, unknown, paused                               = 0, 1, 2, 3, 4
+		pass, untilReady, do, panics, begin, end, release, force, change, look = 1, 3, 4, 7, 8, 11, 13, 14, 15, 16
+		ok, down, invalid, unknown, paused, asked                              = 0, 1, 2, 3, 4, 6
 	)
 	f.Add([]byte{0, do, down, do, down, do, ok, untilReady, 0, do, ok, do, ok})
 	f.Add([]byte{0, do, down, do, down, untilReady, 0, do, down, untilReady, 0, do, down, untilReady, 0, do, down})
@@ -579,6 +623,8 @@ func FuzzMachine(f *testing.F) {
 	f.Add([]byte{5, begin, 0, begin, 0, begin, 0, end, down, end, down, end, down, do, down, panics, 0})
 	f.Add([]byte{6, begin, 0, pass, 3, end, ok, begin, 0, pass, 5, end, ok, do, paused, untilReady, 0, do, paused})
 	f.Add([]byte{1, do, down, force, 2, do, down, begin, 0, force, 1, do, ok, force, 0, end, ok, change, 0, change, 5, change, 17})
+	f.Add([]byte{0, begin, 0, do, asked, pass, 3, do, down, look, 0, end, down, do, ok, pass, 3, change, 8, pass, 4})
+	f.Add([]byte{9, do, down, untilReady, 0, do, asked, untilReady, 0, do, down, untilReady, 0, do, ok, pass, 8, pass, 7, do, down})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 || len(data) > 400 {
 			return
@@ -587,12 +633,15 @@ func FuzzMachine(f *testing.F) {
 	})
 }
 
-// TestMachineAtRandom does what FuzzMachine does, with the same few hundred inputs each time.
+var steps = flag.Int("steps", 50_000, "what TestMachineAtRandom does")
+
+// TestMachineAtRandom does what FuzzMachine does, with the same inputs each time.
 func TestMachineAtRandom(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{})
+	const each = 100
 	synctest.Test(t, func(t *testing.T) {
-		for range 500 {
-			data := make([]byte, 201)
+		for range *steps / each {
+			data := make([]byte, 1+2*each)
 			random.Read(data)
 			compareToModel(t, data)
 		}

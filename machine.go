@@ -3,6 +3,7 @@ package toolcircuit
 import (
 	"math"
 	"math/rand/v2"
+	"sort"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -46,8 +47,8 @@ type state struct {
 	mark   uint64 // counted failures in all; tells who was admitted before one of them
 	window *window.Window
 
-	openings int  // in memory; they outlive a recovery
-	capped   bool // the latest cooldown had reached MaxCooldown
+	openings int       // in memory when the fade began; openingsAt has those that are left
+	calm     time.Time // when the fade began: with the closed state or the latest SetPolicy
 	probe    uint64
 
 	trouble *trouble // nil: no failure since the last healthy call or since it closed
@@ -58,14 +59,18 @@ type state struct {
 type trouble struct {
 	cause           Kind
 	err             error
-	failures, calls int       // that the opening rule counted
-	asked           time.Time // calls are not wanted before this, as the dependency itself said
+	failures, calls int // that the opening rule counted
+
+	// The dependency itself asked for a pause, at that time and of that length; 0: never.
+	askedAt time.Time
+	asked   time.Duration
 }
 
 // gate is what an open or half-open circuit puts before calls.
 type gate struct {
 	from      time.Time // of the opening or of the latest probe
 	byCurve   bool      // open: the wait is at least what the curve gives
+	answered  bool      // open: a monitor has had an answer, so the curve gives nothing any more
 	held      bool      // half-open: the latest probe has the slot
 	successes int       // half-open
 	due       time.Time // half-open: when the cooldown was over
@@ -172,7 +177,8 @@ func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bo
 
 // settleLate is settle for a call of another epoch, which decides nothing. Yet while the
 // circuit is open, a failure of the epoch that just ended may tell that the wait is too
-// short: it may move the reopening later, never earlier (BerriAI/litellm#40130).
+// short: it may move the reopening later, never earlier (BerriAI/litellm#40130). It does so
+// by its own Retry-After. Without one it brings back the curve that a Retry-After replaced.
 func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 	if s.State != StateOpen || by.seq+1 != s.seq || v.Effect != EffectCount && v.Effect != EffectPause {
 		return s, false
@@ -181,7 +187,7 @@ func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 		news := s.ask(in, v)
 		return s, news
 	}
-	if s.gate.byCurve || s.trouble.asked.IsZero() { // nothing was asked, so the wait is not short
+	if s.gate.byCurve || s.gate.answered {
 		return s, false
 	}
 	g := *s.gate
@@ -201,12 +207,13 @@ func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 	if rule != RulePause {
 		s.openings++
 	}
-	g := gate{from: in.now, byCurve: v.RetryAfter <= 0}
-	s.capped = g.byCurve && s.curve() >= s.MaxCooldown
-	s.trouble.failures, s.trouble.calls = failures, calls // blame has just made it, so it is not shared
-	s.rule, s.gate = rule, &g
+	t := s.trouble // blame has just made it, so it is not shared
+	t.failures, t.calls = failures, calls
+	if t.askedAt.After(in.now) { // the clock has stepped back
+		t.askedAt = in.now
+	}
+	s.rule, s.gate = rule, &gate{from: in.now, byCurve: v.RetryAfter <= 0}
 	s.enter(StateOpen, in.now)
-	s.limitAsked()
 	return s
 }
 
@@ -217,7 +224,7 @@ func (s state) endCooldown(by *state) (state, bool) {
 		return s, false
 	}
 	g := *s.gate
-	g.byCurve = false
+	g.byCurve, g.answered = false, true
 	s.gate = &g
 	return s, true
 }
@@ -232,13 +239,13 @@ func (s state) close(in input, rule Rule) state {
 
 // reset returns the closed state of a circuit that remembers nothing, also if it is closed.
 func (s state) reset(in input) state {
-	s.openings, s.capped = 0, false
+	s.openings = 0
 	return s.close(in, RuleReset)
 }
 
 // enter begins an epoch. What the old one counted is over.
 func (s *state) enter(to State, now time.Time) {
-	s.State, s.seq, s.since = to, s.seq+1, now
+	s.State, s.seq, s.since, s.calm = to, s.seq+1, now, now
 	s.streak, s.window = 0, nil
 }
 
@@ -258,52 +265,63 @@ func (s *state) blame(in input, v Verdict, err error) {
 	s.ask(in, v)
 }
 
-// ask notes until when the dependency asked to be left alone, unless it asked for longer
-// before, and reports whether that is news.
+// ask notes that the dependency asks to be left alone, unless it asked for longer before, and
+// reports whether that is news.
 func (s *state) ask(in input, v Verdict) bool {
 	if v.RetryAfter <= 0 {
 		return false
 	}
-	until := in.now.Add(min(max(v.RetryAfter, time.Millisecond), s.MaxRetryAfter))
-	if !until.After(s.trouble.asked) {
+	t := *s.trouble
+	t.askedAt, t.asked = in.now, v.RetryAfter
+	if !s.askedUntil(&t).After(s.askedUntil(s.trouble)) {
 		return false
 	}
-	t := *s.trouble
-	t.asked = until
 	s.trouble = &t
 	return true
 }
 
-// openingsAt returns the openings that are still in memory at a time.
-func (s *state) openingsAt(now time.Time) int {
-	if s.State == StateClosed && now.Sub(s.since) >= s.BackoffMemory {
-		return 0
+// askedUntil is when the pause ends that the dependency asked for, MaxRetryAfter after it
+// asked at the latest; the zero time if it never did.
+func (r *rules) askedUntil(t *trouble) time.Time {
+	if t.asked == 0 {
+		return time.Time{}
 	}
-	return s.openings
+	return t.askedAt.Add(min(max(t.asked, time.Millisecond), r.MaxRetryAfter))
+}
+
+// openingsAt returns the openings that are in memory at a time. While the circuit stays
+// closed, the latest of them is forgotten after the wait that the curve gives for it, and then
+// the one before it.
+func (s *state) openingsAt(now time.Time) int {
+	n := s.openings
+	if s.State != StateClosed {
+		return n
+	}
+	for left := now.Sub(s.calm); n > 0; {
+		wait := s.curve(n)
+		if left < wait {
+			break
+		}
+		// Those with the same wait go at once: there may be millions at MaxCooldown.
+		same := n - sort.Search(n, func(i int) bool { return s.curve(i+1) == wait })
+		gone := int(min(int64(same), int64(left/wait)))
+		left -= time.Duration(gone) * wait
+		n -= gone
+	}
+	return n
 }
 
 // withRules returns s under another policy. A window of another length starts empty, and
-// what an open circuit waits for is computed anew.
+// what an open circuit waits for is computed anew. Openings that the old curve has not
+// forgotten yet fade by the new one.
 func (s state) withRules(in input, r *rules) state {
+	s.openings, s.calm = s.openingsAt(in.now), in.now
 	old := s.rules
 	s.rules = r
 	if s.State == StateClosed && (r.Window != old.Window || (r.FailureRate > 0) != (s.window != nil)) {
 		s.window = s.newWindow(in.now)
 	}
-	if s.State == StateOpen && r.MaxRetryAfter < old.MaxRetryAfter {
-		s.limitAsked()
-	}
 	return s
-}
-
-// limitAsked cuts what was asked for before the opening to MaxRetryAfter from there, which a
-// new policy or a clock that stepped back may ask for.
-func (s *state) limitAsked() {
-	if latest := s.since.Add(s.MaxRetryAfter); s.trouble.asked.After(latest) {
-		t := *s.trouble
-		t.asked = latest
-		s.trouble = &t
-	}
 }
 
 func (s *state) newWindow(now time.Time) *window.Window {
@@ -313,23 +331,27 @@ func (s *state) newWindow(now time.Time) *window.Window {
 	return window.New(now, s.Window)
 }
 
-// curve is the wait that the policy gives for the openings in memory, without jitter.
-func (s *state) curve() time.Duration {
-	wait := float64(s.Cooldown) * math.Pow(s.Multiplier, float64(max(s.openings, 1)-1))
-	if !(wait < float64(s.MaxCooldown)) { // also what is no number any more
-		return s.MaxCooldown
+// curve is the wait that the policy gives after the nth opening in memory, without jitter. A
+// pause that finds none in memory counts as the first.
+func (r *rules) curve(n int) time.Duration {
+	wait := float64(r.Cooldown) * math.Pow(r.Multiplier, float64(max(n, 1)-1))
+	if !(wait < float64(r.MaxCooldown)) { // also what is no number any more
+		return r.MaxCooldown
 	}
 	return time.Duration(wait)
 }
 
+// capped reports whether the nth opening in memory has the curve at MaxCooldown.
+func (r *rules) capped(n int) bool { return n > 0 && r.curve(n) == r.MaxCooldown }
+
 // cooldown is how long an open circuit waits from its opening on: what the curve gives and
 // what the dependency asked for, whichever applies and is longer.
 func (s *state) cooldown(salt uint64) time.Duration {
-	asked := s.trouble.asked.Sub(s.since)
+	asked := s.askedUntil(s.trouble).Sub(s.since)
 	if !s.gate.byCurve {
 		return max(asked, 0)
 	}
-	wait := s.curve()
+	wait := s.curve(s.openings)
 	if s.Jitter > 0 {
 		least := max(s.Cooldown, min(wait, time.Duration(float64(s.MaxCooldown)/(1+s.Jitter))))
 		part := s.Jitter * rand.New(rand.NewPCG(salt, s.seq)).Float64()
@@ -361,14 +383,14 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	case StateOpen:
 		g = *s.gate
 		g.hold = s.cooldown(salt)
-		g.holdWrites = g.hold + min(s.curve(), math.MaxInt64-g.hold)
+		g.holdWrites = g.hold + min(s.curve(s.openings), math.MaxInt64-g.hold)
 	case StateHalfOpen:
 		g = *s.gate
 		g.hold = 0
 		if g.held {
 			g.hold = s.ProbeTimeout
 		}
-		g.holdWrites = max(g.hold, g.due.Add(s.curve()).Sub(g.from))
+		g.holdWrites = max(g.hold, g.due.Add(s.curve(s.openings)).Sub(g.from))
 	}
 	s.gate = nil
 	if s.State != StateClosed || s.override == OverrideOpen {
@@ -391,7 +413,7 @@ func (s *state) newRefusal(dependency string, hold time.Duration, c clock.Clock)
 	if s.State != StateClosed {
 		e.Cause, e.Rule = s.trouble.cause, s.rule
 		e.Failures, e.Openings = s.trouble.failures, s.openings
-		e.capped = s.gate.byCurve && s.openings > 1 && s.curve() >= s.MaxCooldown
+		e.capped = s.gate.byCurve && s.openings > 1 && s.capped(s.openings)
 	}
 	if s.override == OverrideOpen {
 		e.State, e.Reason = StateOpen, ReasonManualOpen

@@ -309,6 +309,14 @@ func TestAskedWait(t *testing.T) {
 			{call(wait(1)), open},
 			{refused(time.Millisecond), open},
 		}},
+		{"at most MaxRetryAfter from when it was asked", func(p *toolcircuit.Policy) { p.MaxRetryAfter = 5 * time.Minute }, []step{
+			{all(call(asked(time.Hour)), add(2*time.Minute), calls(2, errDown)), open},
+			{refused(3 * time.Minute), open},
+		}},
+		{"at most MaxRetryAfter from now, if the clock has stepped back", nil, []step{
+			{all(call(asked(time.Hour)), add(-time.Hour), calls(2, errDown)), open},
+			{refused(10 * time.Minute), open},
+		}},
 		{"at most MaxRetryAfter", func(p *toolcircuit.Policy) { p.MaxRetryAfter = 5 * time.Second }, []step{
 			{call(wait(math.MaxInt64)), open},
 			{refused(5 * time.Second), open},
@@ -405,39 +413,146 @@ func TestCurve(t *testing.T) {
 	})
 }
 
-func TestBackoffMemory(t *testing.T) {
-	memory := func(p *toolcircuit.Policy) { p.BackoffMemory = time.Hour }
+// untilDue passes the time until a probe may go.
+func untilDue(r *rig) { r.clock.Set(r.Snapshot().RetryAt) }
+
+// outage is an outage of n openings with a probe as soon as each is due, and the recovery.
+func outage(n int) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		trip(r)
+		for range n - 1 {
+			all(untilDue, call(errDown))(r)
+		}
+		all(untilDue, openings(n), call(nil))(r)
+	}
+}
+
+func TestFading(t *testing.T) {
+	const minute = time.Minute
+	fades := func(in time.Duration, left int) func(*rig) { // from one opening more
+		return all(add(in-1), openings(left+1), add(1), openings(left))
+	}
+	flat := func(p *toolcircuit.Policy) { p.Multiplier = 1 }
 	play(t, []script{
-		{"outlives a recovery", memory, []step{
-			{all(cooled, call(nil), openings(1)), closed},
-			{all(add(time.Hour-1), openings(1), trip), open},
-			{all(openings(2), refused(2*time.Minute)), open},
+		{"openings outlive a recovery", nil, []step{
+			{all(outage(1), openings(1), add(minute-1)), closed},
+			{all(trip, openings(2), refused(2*minute)), open},
 		}},
-		{"ends once the circuit stayed closed that long", memory, []step{
-			{all(cooled, call(nil)), closed},
-			{all(add(time.Hour), openings(0), trip), open},
-			{all(openings(1), refused(time.Minute)), open},
+		{"while closed the latest goes first, each after the wait of the curve", nil, []step{
+			{all(outage(3), fades(4*minute, 2), fades(2*minute, 1), fades(minute, 0)), closed},
+			{all(trip, openings(1), refused(minute)), open},
 		}},
-		{"starts over with each recovery", memory, []step{
-			{all(cooled, call(nil), add(50*time.Minute), trip, add(2*time.Minute), call(nil)), closed},
-			{all(add(50*time.Minute), trip), open},
-			{all(openings(3), refused(4*time.Minute)), open},
+		{"also where nobody looks", nil, []step{
+			{all(outage(3), add(6*minute+59*time.Second), openings(1)), closed},
+			{all(reset, outage(3), add(7*minute), openings(0)), closed},
+			{all(reset, outage(3), add(24*time.Hour), openings(0)), closed},
 		}},
-		{"does not end while open", memory, []step{
-			{all(trip, add(3*time.Hour), call(errDown)), open},
-			{openings(2), open},
+		{"at the cap", nil, []step{ // 1, 2, 4, 8, 10, 10, 10
+			{all(outage(7), fades(10*minute, 6), fades(10*minute, 5), fades(10*minute, 4), fades(8*minute, 3)), closed},
+			{all(reset, outage(7), add(37*minute), openings(4), fades(minute, 3)), closed},
 		}},
-		{"ends for a pause, too", memory, []step{
-			{all(cooled, call(nil), add(time.Hour), call(wait(time.Second)), openings(0)), open},
+		{"under a fixed cooldown", flat, []step{
+			{all(outage(5), fades(minute, 4), add(2*minute), openings(2), fades(minute, 1), fades(minute, 0)), closed},
+		}},
+		{"an opening makes those that are left one more", nil, []step{
+			{all(outage(3), add(5*minute), trip, openings(3), refused(4*minute)), open},
+		}},
+		{"each recovery begins the fade anew", nil, []step{
+			{all(outage(2), add(2*minute-1), trip, openings(3), untilDue, call(nil), fades(4*minute, 2)), closed},
+		}},
+		{"not while open or half-open", nil, []step{
+			{all(trip, add(3*time.Hour), openings(1), begin("probe"), add(3*time.Hour), openings(1)), halfOpen},
+			{all(end("probe", errDown), openings(2), refused(2*minute)), open},
+		}},
+		{"not by an asked wait, short or long", func(p *toolcircuit.Policy) { p.FailureThreshold = 1 }, []step{
+			{all(call(asked(time.Second)), untilDue, call(nil), fades(minute, 0)), closed},
+			{all(call(asked(9*minute)), untilDue, call(nil), fades(minute, 0)), closed},
+		}},
+		{"not by jitter", func(p *toolcircuit.Policy) { p.Jitter = 1 }, []step{
+			{all(outage(2), fades(2*minute, 1), fades(minute, 0)), closed},
+		}},
+		{"a pause adds none and takes none", nil, []step{
+			{all(outage(2), call(wait(time.Second)), openings(2), untilDue, call(nil), fades(2*minute, 1)), closed},
+			{all(call(wait(time.Hour)), openings(1), untilDue, call(nil), fades(minute, 0)), closed},
+			{all(call(wait(time.Hour)), openings(0)), open},
+		}},
+		{"a pause finds what is left", nil, []step{
+			{all(outage(3), add(5*minute), call(wait(time.Second)), openings(2)), open},
+		}},
+		{"an override makes no difference", nil, []step{
+			{all(outage(2), override(toolcircuit.OverrideOpen), fades(2*minute, 1), override(toolcircuit.OverrideClosed), fades(minute, 0)), closed},
+		}},
+		{"a clock that steps back brings them back", nil, []step{
+			{all(outage(2), add(2*minute), openings(1), add(-time.Hour), openings(2), add(time.Hour), openings(1)), closed},
+		}},
+		{"a reset forgets them at once", nil, []step{
+			{all(outage(3), reset, openings(0)), closed},
+		}},
+		{"SetPolicy keeps what has faded and begins the fade anew", nil, []step{
+			{all(outage(3), add(5*minute), set(func(p *toolcircuit.Policy) { p.Cooldown = 10 * time.Minute }), openings(2)), closed},
+			{all(set(nil), openings(2), add(minute), set(nil), fades(2*minute, 1), fades(minute, 0)), closed},
+		}},
+		{"SetPolicy leaves Since", nil, []step{
+			{all(outage(1), func(r *rig) {
+				before := r.Snapshot().Since
+				all(add(time.Second), set(flat))(r)
+				require.Equal(r, before, r.Snapshot().Since)
+			}), closed},
+		}},
+		{"an event has those of its moment", nil, []step{
+			{all(outage(3), add(4*minute), override(toolcircuit.OverrideOpen)), closed},
+			{func(r *rig) { require.Equal(r, 2, last(r).Openings) }, closed},
 		}},
 	})
+}
+
+// An outage under the default policy is forgotten in the time from its first opening to the
+// recovery.
+func TestFadingTakesAsLongAsTheOutage(t *testing.T) {
+	for _, tt := range []struct {
+		down time.Duration // for so long probes fail
+		took time.Duration // to the recovery
+	}{
+		{0, 10 * time.Second},
+		{2 * time.Minute, 2*time.Minute + 31*time.Second},
+		{30 * time.Minute, 33 * time.Minute},
+		{3 * time.Hour, 3*time.Hour + 3*time.Minute},
+	} {
+		r := newRig(t, toolcircuit.Options{})
+		start := r.clock.Now()
+		for calls(5, errDown)(r); ; call(errDown)(r) {
+			if untilDue(r); r.clock.Now().Sub(start) >= tt.down {
+				break
+			}
+		}
+		call(nil)(r)
+		took := r.clock.Now().Sub(start)
+		require.InDelta(t, tt.took, took, float64(time.Minute))
+		all(add(took-1), openings(1), add(1), openings(0))(r)
+	}
+}
+
+// N11: unrelated outages of two minutes, five minutes apart, inherited waits of four to eight
+// minutes. Each is an outage of its own.
+func TestUnrelatedOutages(t *testing.T) {
+	r := newRig(t, toolcircuit.Options{})
+	for range 10 {
+		calls(5, errDown)(r)
+		back := r.clock.Now().Add(2 * time.Minute)
+		for all(openings(1), refused(10*time.Second), untilDue)(r); r.clock.Now().Before(back); untilDue(r) {
+			call(errDown)(r)
+		}
+		require.Less(t, r.clock.Now().Sub(back), 31*time.Second)
+		all(call(nil), add(5*time.Minute))(r)
+	}
 }
 
 func TestJitter(t *testing.T) {
 	const cooldown, most = time.Minute, 90 * time.Second
 	waits := func(seed uint64, dependency string, jitter float64) (waits []time.Duration) {
 		r := newRig(t, toolcircuit.Options{Seed: seed, Policy: toolcircuit.Policy{
-			FailureThreshold: 1, Cooldown: cooldown, MaxCooldown: most, Jitter: jitter,
+			FailureThreshold: 1, Cooldown: cooldown, Multiplier: 2, MaxCooldown: most, Jitter: jitter,
 		}})
 		r.ToolCircuit = r.Twin(dependency)
 		for range 4 {
@@ -584,6 +699,13 @@ func TestSetPolicy(t *testing.T) {
 			{all(call(wait(5*time.Minute)), add(time.Second)), open},
 			{set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 2 * time.Minute }), open},
 			{refused(2*time.Minute - time.Second), open},
+			{all(set(nil), refused(5*time.Minute-time.Second)), open},
+		}},
+		{"caps what a late failure asked for, from when it did", nil, []step{
+			{all(begin("late"), call(wait(5*time.Minute)), add(4*time.Minute), end("late", wait(8*time.Minute))), open},
+			{refused(8 * time.Minute), open},
+			{set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 7 * time.Minute }), open},
+			{refused(7 * time.Minute), open},
 		}},
 		{"a running lease follows ProbeTimeout", nil, []step{
 			{all(probing, add(10*time.Second), set(func(p *toolcircuit.Policy) { p.ProbeTimeout = 15 * time.Second })), halfOpen},
@@ -638,7 +760,7 @@ func TestClockStepsBack(t *testing.T) {
 		{"after a recovery", nil, []step{
 			{all(cooled, call(nil), add(-time.Hour), openings(1)), closed},
 		}},
-		{"during a call", func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.SlowCall = 1 }, []step{
+		{"during a call", func(p *toolcircuit.Policy) { p.CallTimeout = time.Second; p.SlowCall = time.Millisecond }, []step{
 			{all(begin("a"), add(-time.Hour), end("a", nil), streak(0)), closed},
 			{func(r *rig) { require.Zero(r, r.calls[0].Elapsed) }, closed},
 		}},
@@ -806,8 +928,8 @@ func TestLongestWaits(t *testing.T) {
 		{"lease", func(p *toolcircuit.Policy) { p.ProbeTimeout = math.MaxInt64 }, []step{
 			{all(probing, add(-time.Second), refused(math.MaxInt64)), halfOpen},
 		}},
-		{"memory", func(p *toolcircuit.Policy) { p.BackoffMemory = math.MaxInt64 }, []step{
-			{all(cooled, call(nil), add(-time.Hour), openings(1)), closed},
+		{"fade", longest, []step{
+			{all(trip, add(math.MaxInt64), call(nil), add(math.MaxInt64-1), openings(1), add(1), openings(0)), closed},
 		}},
 	})
 }

@@ -12,81 +12,83 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/window"
 )
 
-// Policy says when a circuit opens, for how long, and what closes it. It is data: it
-// compares with ==, and its JSON has durations as "30s" and leaves out what has its
-// default. The zero Policy is the default policy, and so is each zero field.
+// Policy says when a circuit opens, for how long, and what closes it. The zero Policy is the
+// default policy, and each zero field has its default.
 //
-// UnmarshalJSON changes only the fields that are present, so that JSON can be laid over a
-// policy that others share.
+// A Policy is data: it compares with ==, and its JSON has durations as "30s" and leaves out
+// what has its default. UnmarshalJSON changes only the fields that are present, so that JSON
+// can be laid over a policy that others share.
 type Policy struct {
 	// FailureThreshold is the number of counted failures in a row that open the circuit.
 	// Zero: 5. Use math.MaxInt to open by FailureRate alone.
 	FailureThreshold int `json:"failureThreshold"`
 
-	// FailureRate, above 0 and at most 1, also opens the circuit at a counted failure when
-	// at least MinCalls healthy or counted calls are within the sliding Window and
-	// failures/calls reaches it. Zero: no rate rule, and successes are not even counted.
-	// MinCalls is for the closed state only: one failed probe reopens
-	// (nodeshift/opossum#276).
+	// FailureRate also opens the circuit at a counted failure when at least MinCalls healthy
+	// or counted calls are within the sliding Window and failures/calls reaches it. At most
+	// 1. Zero: no rate rule, and successes are not counted. MinCalls is for the closed state
+	// only: one failed probe reopens (nodeshift/opossum#276).
 	FailureRate float64 `json:"failureRate"`
 	// Window is the length of the sliding window of FailureRate, which moves in sixteenths.
-	// Zero: 60s; at least 10ms.
+	// Zero: 60s. At least 10ms.
 	Window time.Duration `json:"window"`
-	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20; at
+	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20. At
 	// most 524288.
 	MinCalls int `json:"minCalls"`
 
-	// SlowCall makes a healthy call that takes longer count as a failure of kind slow; its
-	// value is passed on all the same. Zero: off.
+	// SlowCall makes a healthy call that takes longer count as a failure of kind slow. Its
+	// value is passed on. Zero: off. At least 1ms.
 	SlowCall time.Duration `json:"slowCall"`
 
-	// CallTimeout is the deadline of each call, after which it counts as a timeout whatever
-	// comes back; a late value is passed on. The operation's context ends with
-	// context.DeadlineExceeded and a cause of its own, so that circuits around one another
-	// never take each other's deadline for theirs. On the real clock the context shows the
-	// deadline; with an injected clock it does not, for the network would believe a mock's
-	// 1970. Zero: off.
+	// CallTimeout is the deadline of each call. A call that takes longer counts as a timeout,
+	// whatever comes back; a late value is passed on. Keep it below the callers' deadlines: a
+	// hang that a caller's deadline ends first does not count. Zero: off. At least 1ms.
+	//
+	// The operation's context ends with context.DeadlineExceeded and a cause of its own, so
+	// that circuits around one another never take each other's deadline for theirs. With the
+	// real clock the context shows the deadline. With an injected clock it shows none, because
+	// the network would believe a mock's 1970.
 	CallTimeout time.Duration `json:"callTimeout"`
 	// IgnoreDeadline makes the end of the caller's own deadline say nothing about the
-	// dependency, also where there is no CallTimeout. With CallTimeout it never does.
+	// dependency. With CallTimeout it never does.
 	IgnoreDeadline bool `json:"ignoreDeadline"`
 	// CountUnknown makes errors that no rule and no Classifier knows count.
 	CountUnknown bool `json:"countUnknown"`
-	// CountBurstOnce makes one observation of one parallel batch: failures of calls that
-	// were admitted before the last counted failure was known do not add to the streak.
-	// The rate window counts them all.
+	// CountBurstOnce makes one parallel batch one observation: a failure of a call that was
+	// admitted before the last counted failure was known adds nothing to the streak. The rate
+	// window counts every failure.
 	CountBurstOnce bool `json:"countBurstOnce"`
 
-	// Cooldown, Multiplier and MaxCooldown give the time from an opening to the next
-	// probe: min(Cooldown * Multiplier^(n-1), MaxCooldown), where n is the number of
-	// openings in memory. Zero: 30s, 2, and the greater of 10m and Cooldown. With the
-	// defaults:
+	// Cooldown, Multiplier and MaxCooldown give the wait from an opening to the next probe:
+	// min(Cooldown * Multiplier^(n-1), MaxCooldown), where n is the number of openings in
+	// memory. Zero: 10s, 1.25, and the greater of 5m and Cooldown. With the defaults:
 	//
-	//	n     1    2   3   4   5   6
-	//	wait  30s  1m  2m  4m  8m  10m
+	//	n     1    2      3      4      5      10     15     16     17
+	//	wait  10s  12.5s  15.6s  19.5s  24.4s  1m14s  3m47s  4m44s  5m
 	//
-	// A Multiplier of 1 is a fixed cooldown. Cooldown is at least 1ms.
+	// A growth of a quarter keeps the wait after a recovery under about a quarter of the
+	// outage. A Multiplier of 1 is a fixed cooldown. Cooldown is at least 1ms.
+	//
+	// Openings outlive a recovery, so that a flapping dependency does not start over at the
+	// shortest wait. They fade while the circuit stays closed: the latest is forgotten after
+	// the wait that these three give for it, then the one before it. So an outage is
+	// forgotten in about the time that it lasted. An opening by rule pause adds none.
 	Cooldown    time.Duration `json:"cooldown"`
 	Multiplier  float64       `json:"multiplier"`
 	MaxCooldown time.Duration `json:"maxCooldown"`
-	// Jitter, from 0 to 1, makes each computed wait longer by a part of up to Jitter, so
-	// that a fleet does not return at one moment; at the cap it makes room for that below
-	// MaxCooldown. It depends on nothing but Options.Seed, the dependency and the epoch.
-	// A wait that the dependency asked for has none. Zero: none.
+	// Jitter makes each computed wait longer by a share of up to Jitter, from 0 to 1, so that
+	// a fleet does not return at one moment. At the cap it makes room for that below
+	// MaxCooldown. It depends on Options.Seed, the dependency and the epoch, and on nothing
+	// else. A wait that the dependency asked for has no jitter. Zero: none.
 	Jitter float64 `json:"jitter"`
-	// BackoffMemory is how long the circuit must stay closed until earlier openings are
-	// forgotten, so that a flapping dependency does not start over at the shortest
-	// cooldown. Zero: MaxCooldown.
-	BackoffMemory time.Duration `json:"backoffMemory"`
-	// MaxRetryAfter is the longest wait that a dependency may ask for. Zero: MaxCooldown;
-	// at least 1ms.
+	// MaxRetryAfter caps a wait that the dependency asks for, counted from when it asks.
+	// Zero: the greater of 10m and MaxCooldown. At least 1ms.
 	MaxRetryAfter time.Duration `json:"maxRetryAfter"`
 
 	// ProbeSuccesses is the number of successes in a row, one probe at a time within one
 	// half-open episode, that close the circuit. Zero: 1.
 	ProbeSuccesses int `json:"probeSuccesses"`
-	// ProbeTimeout is how long a probe keeps its slot; past it the next caller becomes a
-	// probe too. Zero: the greater of 60s and twice CallTimeout.
+	// ProbeTimeout is how long a probe keeps its slot. Past it the next caller becomes a
+	// probe too. Zero: the greater of 60s and twice CallTimeout. At least 1ms.
 	ProbeTimeout time.Duration `json:"probeTimeout"`
 }
 
@@ -95,11 +97,10 @@ func (p Policy) withDefaults() Policy {
 	setDefault(&p.FailureThreshold, 5)
 	setDefault(&p.Window, time.Minute)
 	setDefault(&p.MinCalls, 20)
-	setDefault(&p.Cooldown, 30*time.Second)
-	setDefault(&p.Multiplier, 2)
-	setDefault(&p.MaxCooldown, max(10*time.Minute, p.Cooldown))
-	setDefault(&p.BackoffMemory, p.MaxCooldown)
-	setDefault(&p.MaxRetryAfter, p.MaxCooldown)
+	setDefault(&p.Cooldown, 10*time.Second)
+	setDefault(&p.Multiplier, 1.25)
+	setDefault(&p.MaxCooldown, max(5*time.Minute, p.Cooldown))
+	setDefault(&p.MaxRetryAfter, max(10*time.Minute, p.MaxCooldown))
 	setDefault(&p.ProbeSuccesses, 1)
 	setDefault(&p.ProbeTimeout, max(time.Minute, p.CallTimeout, 2*min(p.CallTimeout, math.MaxInt64/2)))
 	return p
@@ -111,9 +112,9 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns an error that names the first field that is negative, not a number or
-// in contradiction to another, with what it holds and what it should. The zero Policy is
-// valid.
+// Validate returns an error that names the first field that is negative, not a number, so
+// short that a unit was forgotten, or in contradiction to another, with what it holds and what
+// it should. The zero Policy is valid.
 func (p Policy) Validate() error {
 	for name, v := range fieldsOf(&p) {
 		bad := false
@@ -140,11 +141,14 @@ func (p Policy) Validate() error {
 		{p.FailureRate <= 1, "FailureRate", p.FailureRate, "a rate from 0 (off) to 1"},
 		{p.Window >= 10*ms, "Window", p.Window, "at least 10ms"},
 		{p.MinCalls <= window.MaxMinCalls, "MinCalls", p.MinCalls, fmt.Sprint("at most ", window.MaxMinCalls)},
+		{p.SlowCall == 0 || p.SlowCall >= ms, "SlowCall", p.SlowCall, "0 (off) or at least 1ms"},
+		{p.CallTimeout == 0 || p.CallTimeout >= ms, "CallTimeout", p.CallTimeout, "0 (off) or at least 1ms"},
 		{p.Cooldown >= ms, "Cooldown", p.Cooldown, "at least 1ms"},
 		{p.Multiplier >= 1, "Multiplier", p.Multiplier, "at least 1"},
 		{p.MaxCooldown >= p.Cooldown, "MaxCooldown", p.MaxCooldown, fmt.Sprint("at least Cooldown, ", p.Cooldown)},
 		{p.Jitter <= 1, "Jitter", p.Jitter, "a part from 0 to 1"},
 		{p.MaxRetryAfter >= ms, "MaxRetryAfter", p.MaxRetryAfter, "at least 1ms"},
+		{p.ProbeTimeout >= ms, "ProbeTimeout", p.ProbeTimeout, "at least 1ms"},
 		{p.ProbeTimeout >= p.CallTimeout, "ProbeTimeout", p.ProbeTimeout, fmt.Sprint("at least CallTimeout, ", p.CallTimeout)},
 		{p.SlowCall < p.CallTimeout || p.SlowCall == 0 || p.CallTimeout == 0, "SlowCall", p.SlowCall, fmt.Sprint("less than CallTimeout, ", p.CallTimeout)},
 	} {

@@ -91,8 +91,6 @@ func TestEachFieldOfPolicy(t *testing.T) {
 		{"MaxCooldown", nil, func(p *toolcircuit.Policy) { p.MaxCooldown = 3 * time.Minute }, waits, minutes(1, 2, 4, 8), minutes(1, 2, 3, 3)},
 		{"Jitter", nil, func(p *toolcircuit.Policy) { p.Jitter = 1 },
 			func(r *rig) any { return fmt.Sprint(waits(r)) == fmt.Sprint(minutes(1, 2, 4, 8)) }, true, false},
-		{"BackoffMemory", nil, func(p *toolcircuit.Policy) { p.BackoffMemory = time.Hour },
-			func(r *rig) any { all(cooled, call(nil), add(10*time.Minute))(r); return r.Snapshot().Openings }, 0, 1},
 		{"MaxRetryAfter", nil, func(p *toolcircuit.Policy) { p.MaxRetryAfter = time.Second },
 			after(call(wait(time.Minute)), add(time.Second)), open, halfOpen},
 		{"ProbeSuccesses", nil, func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, after(cooled, call(nil)), closed, halfOpen},
@@ -133,15 +131,14 @@ func TestPolicyDefaults(t *testing.T) {
 		return toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy
 	}
 	want := toolcircuit.Policy{
-		FailureThreshold: 5, Window: time.Minute, MinCalls: 20, Cooldown: 30 * time.Second, Multiplier: 2, MaxCooldown: 10 * time.Minute,
-		BackoffMemory: 10 * time.Minute, MaxRetryAfter: 10 * time.Minute, ProbeSuccesses: 1, ProbeTimeout: time.Minute,
+		FailureThreshold: 5, Window: time.Minute, MinCalls: 20, Cooldown: 10 * time.Second, Multiplier: 1.25, MaxCooldown: 5 * time.Minute,
+		MaxRetryAfter: 10 * time.Minute, ProbeSuccesses: 1, ProbeTimeout: time.Minute,
 	}
 	require.Equal(t, want, full(toolcircuit.Policy{}))
 	require.Equal(t, want, full(want), "all fields given")
 
 	p := full(toolcircuit.Policy{Cooldown: time.Hour})
 	require.Equal(t, time.Hour, p.MaxCooldown)
-	require.Equal(t, time.Hour, p.BackoffMemory)
 	require.Equal(t, time.Hour, p.MaxRetryAfter)
 	require.Equal(t, 2*time.Minute, full(toolcircuit.Policy{CallTimeout: time.Minute}).ProbeTimeout)
 	require.Equal(t, time.Minute, full(toolcircuit.Policy{CallTimeout: time.Second}).ProbeTimeout)
@@ -165,7 +162,9 @@ func TestPolicyValidate(t *testing.T) {
 		{toolcircuit.Policy{MinCalls: 1<<19 + 1}, "MinCalls: got 524289, want at most 524288"},
 		{toolcircuit.Policy{SlowCall: -1}, "SlowCall: got -1ns, want " + natural},
 		{toolcircuit.Policy{SlowCall: time.Second, CallTimeout: time.Second}, "SlowCall: got 1s, want less than CallTimeout, 1s"},
+		{toolcircuit.Policy{SlowCall: time.Millisecond - 1}, "SlowCall: got 999.999µs, want 0 (off) or at least 1ms"},
 		{toolcircuit.Policy{CallTimeout: -1}, "CallTimeout: got -1ns, want " + natural},
+		{toolcircuit.Policy{CallTimeout: 60}, "CallTimeout: got 60ns, want 0 (off) or at least 1ms"},
 		{toolcircuit.Policy{Cooldown: -time.Minute}, "Cooldown: got -1m0s, want " + natural},
 		{toolcircuit.Policy{Cooldown: time.Millisecond - 1}, "Cooldown: got 999.999µs, want at least 1ms"},
 		{toolcircuit.Policy{Multiplier: -2}, "Multiplier: got -2, want " + natural},
@@ -173,15 +172,16 @@ func TestPolicyValidate(t *testing.T) {
 		{toolcircuit.Policy{Multiplier: math.Inf(1)}, "Multiplier: got +Inf, want " + natural},
 		{toolcircuit.Policy{Multiplier: 0.99}, "Multiplier: got 0.99, want at least 1"},
 		{toolcircuit.Policy{MaxCooldown: -1}, "MaxCooldown: got -1ns, want " + natural},
-		{toolcircuit.Policy{MaxCooldown: time.Second}, "MaxCooldown: got 1s, want at least Cooldown, 30s"},
+		{toolcircuit.Policy{MaxCooldown: time.Second}, "MaxCooldown: got 1s, want at least Cooldown, 10s"},
 		{toolcircuit.Policy{Jitter: -0.1}, "Jitter: got -0.1, want " + natural},
 		{toolcircuit.Policy{Jitter: math.NaN()}, "Jitter: got NaN, want " + natural},
 		{toolcircuit.Policy{Jitter: 1.1}, "Jitter: got 1.1, want a part from 0 to 1"},
-		{toolcircuit.Policy{BackoffMemory: -1}, "BackoffMemory: got -1ns, want " + natural},
 		{toolcircuit.Policy{MaxRetryAfter: -1}, "MaxRetryAfter: got -1ns, want " + natural},
 		{toolcircuit.Policy{MaxRetryAfter: 1}, "MaxRetryAfter: got 1ns, want at least 1ms"},
 		{toolcircuit.Policy{ProbeSuccesses: -1}, "ProbeSuccesses: got -1, want " + natural},
 		{toolcircuit.Policy{ProbeTimeout: -1}, "ProbeTimeout: got -1ns, want " + natural},
+		{toolcircuit.Policy{ProbeTimeout: 60}, "ProbeTimeout: got 60ns, want at least 1ms"}, // N19
+		{toolcircuit.Policy{ProbeTimeout: time.Millisecond - 1}, "ProbeTimeout: got 999.999µs, want at least 1ms"},
 		{toolcircuit.Policy{ProbeTimeout: time.Second, CallTimeout: time.Minute}, "ProbeTimeout: got 1s, want at least CallTimeout, 1m0s"},
 	} {
 		want := "toolcircuit: Policy." + tt.want
@@ -198,7 +198,9 @@ func TestPolicyValidate(t *testing.T) {
 		{FailureThreshold: math.MaxInt, FailureRate: 1, Window: 10 * time.Millisecond, MinCalls: 1 << 19},
 		{SlowCall: time.Second - 1, CallTimeout: time.Second, ProbeTimeout: time.Second},
 		{SlowCall: time.Hour},
-		{Cooldown: time.Millisecond, MaxCooldown: time.Millisecond, Multiplier: 1, Jitter: 1, MaxRetryAfter: time.Millisecond, BackoffMemory: 1},
+		{Cooldown: time.Millisecond, MaxCooldown: time.Millisecond, Multiplier: 1, Jitter: 1, MaxRetryAfter: time.Millisecond},
+		{SlowCall: time.Millisecond, CallTimeout: 2 * time.Millisecond, ProbeTimeout: 2 * time.Millisecond},
+		{ProbeTimeout: time.Millisecond, CallTimeout: time.Millisecond},
 		{Cooldown: math.MaxInt64, Multiplier: math.MaxFloat64},
 	} {
 		require.NoError(t, good.Validate())
@@ -218,11 +220,11 @@ func TestPolicyJSON(t *testing.T) {
 		{toolcircuit.Policy{
 			FailureThreshold: 3, FailureRate: 0.5, Window: 90 * time.Second, MinCalls: 10, SlowCall: 1500 * time.Millisecond,
 			CallTimeout: 20 * time.Second, IgnoreDeadline: true, CountUnknown: true, CountBurstOnce: true, Cooldown: time.Minute,
-			Multiplier: 1.5, MaxCooldown: time.Hour, Jitter: 0.1, BackoffMemory: 10*time.Hour + time.Minute, MaxRetryAfter: 10 * time.Minute,
+			Multiplier: 1.5, MaxCooldown: time.Hour, Jitter: 0.1, MaxRetryAfter: 10*time.Hour + time.Minute,
 			ProbeSuccesses: 2, ProbeTimeout: 30 * time.Second,
 		}, `{"failureThreshold":3,"failureRate":0.5,"window":"1m30s","minCalls":10,"slowCall":"1.5s",` +
 			`"callTimeout":"20s","ignoreDeadline":true,"countUnknown":true,"countBurstOnce":true,"cooldown":"1m",` +
-			`"multiplier":1.5,"maxCooldown":"1h","jitter":0.1,"backoffMemory":"10h1m","maxRetryAfter":"10m",` +
+			`"multiplier":1.5,"maxCooldown":"1h","jitter":0.1,"maxRetryAfter":"10h1m",` +
 			`"probeSuccesses":2,"probeTimeout":"30s"}`},
 	} {
 		got, err := json.Marshal(tt.policy)
@@ -262,7 +264,7 @@ func TestPolicyFromJSON(t *testing.T) {
 		{`{"cooldown":"0"}`, nil, `cooldown: got 0,`},
 		{`{"multiplier":0.0}`, nil, `multiplier: got 0,`},
 		{`{"maxCooldown":"0s"}`, nil, `maxCooldown: got 0,`},
-		{`{"backoffMemory":"0s"}`, nil, `backoffMemory: got 0,`},
+		{`{"backoffMemory":"1m"}`, nil, `unknown field "backoffMemory"`},
 		{`{"maxRetryAfter":"0s"}`, nil, `maxRetryAfter: got 0,`},
 		{`{"probeSuccesses":0}`, nil, `probeSuccesses: got 0,`},
 		{`{"probeTimeout":"0s"}`, nil, `probeTimeout: got 0,`},
@@ -302,7 +304,7 @@ func TestPolicyFromJSON(t *testing.T) {
 // FuzzPolicyJSON takes what comes in and is valid out and in again.
 func FuzzPolicyJSON(f *testing.F) {
 	f.Add([]byte(`{"failureThreshold":3,"failureRate":0.5,"window":"1m30s","cooldown":"1h","callTimeout":"20s"}`))
-	f.Add([]byte(`{"multiplier":1e308,"jitter":-0,"maxCooldown":"2562047h47m16.854775807s","backoffMemory":null}`))
+	f.Add([]byte(`{"multiplier":1e308,"jitter":-0,"maxCooldown":"2562047h47m16.854775807s","window":null}`))
 	f.Add([]byte(`{"cooldown":"1h","maxCooldown":"1h","maxRetryAfter":"1h","probeTimeout":"1ns"}`))
 	f.Add([]byte(`{"cooldown":"1m","cooldown":null} {}`))
 	f.Add([]byte(`[{"cooldown":0}]`))

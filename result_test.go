@@ -101,7 +101,7 @@ func downSearch(t *testing.T, tool toolcircuit.Tool) *desk {
 
 // goneSearch is a search-api at the cap of its cooldown, after two openings, 42 s before 14:07:30 UTC.
 func goneSearch(t *testing.T, tool toolcircuit.Tool) *desk {
-	d := newDesk(t, "search-api", toolcircuit.Tool{}, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, MaxCooldown: 2 * time.Minute})
+	d := newDesk(t, "search-api", toolcircuit.Tool{}, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, Multiplier: 2, MaxCooldown: 2 * time.Minute})
 	d.do(failure(toolcircuit.KindUnavailable))
 	d.clock.Add(time.Minute)
 	d.do(failure(toolcircuit.KindUnavailable))

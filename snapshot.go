@@ -10,7 +10,7 @@ type Snapshot struct {
 	RetryAt    time.Time `json:"retryAt,omitzero"` // until when the state refuses calls of tools without SideEffects; zero if it does not
 	Override   Override  `json:"override,omitempty"`
 	Seq        uint64    `json:"seq"`
-	Openings   int       `json:"openings"`        // in memory
+	Openings   int       `json:"openings"`        // in memory at this moment
 	Rule       Rule      `json:"rule,omitempty"`  // that led to State
 	Cause      Kind      `json:"cause,omitempty"` // of the streak or the opening
 	Err        error     `json:"-"`               // the last counted failure of it

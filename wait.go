@@ -9,10 +9,11 @@ import (
 // Wait returns nil once this tool's call would be let through. It takes nothing: callers
 // that wake together compete for the probe like any others.
 //
-// It returns the refusal, an [*OpenError], at once where waiting cannot help: the cooldown
-// lasts beyond ctx's deadline, which is real time, or a manual override keeps the circuit open.
-// When ctx ends it returns ctx.Err(). The wait for another's probe may end sooner than its lease, so it is
-// never given up in advance. Safe for concurrent use.
+// It returns the refusal, an [*OpenError], at once where waiting cannot help: the rest of the
+// cooldown is longer than the time until ctx's deadline, or a manual override keeps the circuit
+// open. A context's deadline is real time, and so is the time until it, whatever
+// Options.Clock says. When ctx ends Wait returns ctx.Err(). The wait for another's probe may
+// end sooner than its lease, so it is never given up in advance. Safe for concurrent use.
 func (c *ToolCircuit) Wait(ctx context.Context) error {
 	c.mustHave(ctx)
 	for ctx.Err() == nil {

@@ -218,14 +218,23 @@ func TestWait(t *testing.T) {
 			synctest.Wait()
 			require.EqualValues(t, 1, ran.Load())
 		},
-		"a deadline that only the real clock knows says nothing beside a mock": func(t *testing.T) {
-			r := opened(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // in 2000, by the bubble; the mock says 1970
-			defer cancel()
-			s := sleep(ctx, r.Wait)
-			require.False(t, s.returned)
-			pass(time.Minute)(r)
-			require.NoError(t, s.err)
+		"N14: a deadline is real time, whatever day an injected clock has": func(t *testing.T) {
+			for _, day := range []time.Time{time.Unix(0, 0), time.Now().Add(24 * time.Hour)} { // real time is of 2000, by the bubble
+				r := newRig(t, policy(nil))
+				r.clock.Set(day)
+				trip(r)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				start := time.Now()
+				require.ErrorIs(t, r.Wait(ctx), toolcircuit.ErrCircuitOpen, "the cooldown lasts as long")
+				require.Zero(t, time.Since(start))
+				add(2 * time.Second)(r) // a step of the mock takes a millisecond of real time
+				s := sleep(ctx, r.Wait)
+				require.False(t, s.returned)
+				pass(58 * time.Second)(r)
+				require.True(t, s.returned)
+				require.NoError(t, s.err)
+			}
 		},
 	})
 }
@@ -600,17 +609,28 @@ func TestWaitOfAWrite(t *testing.T) {
 	})
 }
 
-// A monitor heard that the dependency is back, so a straggler does not bring back the curve.
+// N16: a monitor heard that the dependency is back, so a straggler does not bring back the
+// curve, also where an earlier failure of the streak had asked for a wait that is over. What a
+// straggler itself asks for stands.
 func TestStragglerAfterMonitor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, policy(nil))
-		all(begin("late"), trip)(r)
-		ctx, cancel := context.WithCancel(t.Context())
-		go r.Monitor(ctx, 10*time.Second, func(context.Context) error { cancel(); return nil })
-		synctest.Wait()
-		pass(10 * time.Second)(r)
-		require.Equal(t, halfOpen, r.State())
-		end("late", errDown)(r)
-		require.Equal(t, halfOpen, r.State(), "ordinary stragglers move nothing")
-	})
+	for name, fails := range map[string]func(*rig){
+		"nothing was asked for":      trip,
+		"a wait was asked for":       all(call(asked(time.Second)), calls(2, errDown)),
+		"the curve had been brought": all(begin("other"), calls(2, errDown), call(asked(time.Second)), end("other", errDown)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, policy(nil))
+				all(begin("late", "asks"), fails, refused(time.Minute))(r)
+				ctx, cancel := context.WithCancel(t.Context())
+				go r.Monitor(ctx, 10*time.Second, func(context.Context) error { cancel(); return nil })
+				synctest.Wait()
+				pass(10 * time.Second)(r)
+				require.Equal(t, halfOpen, r.State())
+				end("late", errDown)(r)
+				require.Equal(t, halfOpen, r.State(), "ordinary stragglers move nothing")
+				all(end("asks", asked(5*time.Second)), refused(5*time.Second))(r)
+			})
+		})
+	}
 }

@@ -68,8 +68,8 @@ func TestRate(t *testing.T) {
 		{"nor are refused ones", byRate, []step{
 			{all(calls(4, errDown), refused(time.Minute), add(time.Minute), call(nil), holds(0, 0)), closed},
 		}},
-		{"slow calls are failures", with(func(p *toolcircuit.Policy) { p.SlowCall = 1 }), []step{
-			{all(begin("a"), add(2), end("a", nil), holds(1, 1)), closed},
+		{"slow calls are failures", with(func(p *toolcircuit.Policy) { p.SlowCall = time.Millisecond }), []step{
+			{all(begin("a"), add(2*time.Millisecond), end("a", nil), holds(1, 1)), closed},
 		}},
 		{"duplicates are healthy calls", byRate, []step{
 			{all(call(toolcircuit.Duplicate(errDown)), holds(0, 1)), closed},
