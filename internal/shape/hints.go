@@ -1,0 +1,101 @@
+package shape
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Hints are what the header of a response says of the time to come back.
+type Hints struct {
+	Wait  time.Duration // the longest that is asked for, 0 if none
+	Spent bool          // nothing is left of the rate
+	Reset time.Duration // until there is again, 0 if unknown
+}
+
+// For returns the wait that a response with the status code asks for.
+func (h Hints) For(code int) time.Duration {
+	if h.Spent && (code == http.StatusForbidden || code == http.StatusTooManyRequests) {
+		return max(h.Wait, h.Reset)
+	}
+	return h.Wait
+}
+
+// ReadHints reads h, which may be nil, in one pass. Names are compared as RFC 9110 section 5.1
+// wants, so a map that no http.Header method filled works too.
+func ReadHints(h http.Header) (found Hints) {
+	var dates, untils, resets []string
+	for key, lines := range h {
+		switch len(key) { // most keys are none of these
+		case len("Date"):
+			if strings.EqualFold(key, "Date") {
+				dates = append(dates, lines...)
+			}
+		case len("Retry-After"):
+			if strings.EqualFold(key, "Retry-After") {
+				for _, line := range lines {
+					if d, ok := digits(line, time.Second); ok {
+						found.Wait = max(found.Wait, d)
+					} else {
+						untils = append(untils, line)
+					}
+				}
+			}
+		case len("Retry-After-Ms"), len("X-Ms-Retry-After-Ms"):
+			if strings.EqualFold(key, "Retry-After-Ms") || strings.EqualFold(key, "X-Ms-Retry-After-Ms") {
+				for _, line := range lines {
+					d, _ := digits(line, time.Millisecond)
+					found.Wait = max(found.Wait, d)
+				}
+			}
+		case len("X-RateLimit-Remaining"):
+			if strings.EqualFold(key, "X-RateLimit-Remaining") {
+				found.Spent = found.Spent || slices.Contains(lines, "0")
+			}
+		case len("X-RateLimit-Reset"):
+			if strings.EqualFold(key, "X-RateLimit-Reset") {
+				resets = append(resets, lines...)
+			}
+		}
+	}
+	if len(untils) == 0 && len(resets) == 0 {
+		return found
+	}
+	for _, date := range dates {
+		sent, err := http.ParseTime(trim(date))
+		if err != nil {
+			continue
+		}
+		for _, until := range untils {
+			if t, err := http.ParseTime(trim(until)); err == nil {
+				found.Wait = max(found.Wait, t.Sub(sent))
+			}
+		}
+		for _, reset := range resets {
+			if d, ok := digits(reset, time.Second); ok {
+				found.Reset = max(found.Reset, d-time.Duration(sent.Unix())*time.Second)
+			}
+		}
+	}
+	return found
+}
+
+// digits returns the number of units that text says, the longest duration if that is too long for
+// one. ok is false if text has anything but digits in it.
+func digits(text string, unit time.Duration) (d time.Duration, ok bool) {
+	text = trim(text)
+	if strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, _ := strconv.ParseUint(text, 10, 64) // out of range gives the largest number, "" gives 0
+	if n > uint64(math.MaxInt64/unit) {
+		return math.MaxInt64, true
+	}
+	return time.Duration(n) * unit, true
+}
+
+// trim removes what may stand around the value of a header.
+func trim(value string) string { return strings.Trim(value, " \t") }

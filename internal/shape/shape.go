@@ -1,0 +1,73 @@
+// Package shape reads what an SDK's error says of itself by the shape of its type: a status, a
+// code or a word, and how long to wait. It imports no SDK and knows nothing of circuits. It
+// never reads the text of an error.
+package shape
+
+import (
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// Said is what one error says, without what it wraps. Of Status, GRPC and Kind at most one is
+// set. The zero Said is no opinion.
+type Said struct {
+	Status    int           // an HTTP status from 400 to 599
+	Header    http.Header   // of the answer that Status or GRPC comes from, nil if unknown
+	GRPC      uint32        // a gRPC status code that is neither OK (0) nor UNKNOWN (2)
+	Kind      string        // "unavailable", "timeout", "rate_limited", "unauthorized", "invalid" or "conflict"
+	Wait      time.Duration // the wait that is asked for outside of Header, 0 if none
+	Throttled bool          // the caller is throttled, whatever the status of the answer
+}
+
+func (s Said) opinion() bool { return s.Status != 0 || s.GRPC != 0 || s.Kind != "" }
+
+// Of returns what err says, which must not be nil. It is safe for concurrent use. A method of
+// err that panics says nothing.
+func Of(err error) (s Said) {
+	t := reflect.TypeOf(err)
+	plan, ok := plans.Load(t)
+	if !ok {
+		plan, _ = plans.LoadOrStore(t, planOf(t))
+	}
+	for _, read := range plan.([]reader) {
+		s = s.merge(ask(read, err))
+	}
+	return s
+}
+
+// merge returns s with what it leaves open taken from next.
+func (s Said) merge(next Said) Said {
+	wait, throttled := max(s.Wait, next.Wait), s.Throttled || next.Throttled
+	if !s.opinion() {
+		s = next
+	}
+	s.Wait, s.Throttled = wait, throttled
+	return s
+}
+
+// reader asks an error of the one type that it was made for.
+type reader func(err error) Said
+
+// ask calls read. What panics says nothing, for these are the methods of others.
+func ask(read reader, err error) (s Said) {
+	defer func() {
+		if recover() != nil {
+			s = Said{}
+		}
+	}()
+	return read(err)
+}
+
+// plans has the readers of each type that was met, so that a type is looked at once.
+var plans sync.Map // reflect.Type to []reader
+
+func planOf(t reflect.Type) (plan []reader) {
+	for _, row := range table {
+		if read := row(t); read != nil {
+			plan = append(plan, read)
+		}
+	}
+	return plan
+}
