@@ -1,12 +1,15 @@
 package toolcircuit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,17 +37,36 @@ const (
 	KindUnknown      Kind = "unknown"   // no rule knows it
 )
 
-// effects is the closed set of kinds.
-var effects = map[Kind]Effect{
-	KindOK: EffectHeal, KindDuplicate: EffectHeal,
-	KindTimeout: EffectCount, KindDeadline: EffectCount, KindUnavailable: EffectCount,
-	KindRateLimited: EffectCount, KindSlow: EffectCount, KindPanic: EffectCount,
-	KindUnauthorized: EffectIgnore, KindInvalid: EffectIgnore, KindNotFound: EffectIgnore, KindConflict: EffectIgnore,
-	KindCanceled: EffectIgnore, KindInterrupt: EffectIgnore, KindRejected: EffectIgnore, KindUnknown: EffectIgnore,
+// kinds is the closed set, with the effects, in the order in which they decide a tie.
+var kinds = [...]struct {
+	kind   Kind
+	effect Effect
+}{
+	{KindOK, EffectHeal}, {KindDuplicate, EffectHeal},
+	{KindTimeout, EffectCount}, {KindDeadline, EffectCount}, {KindUnavailable, EffectCount},
+	{KindRateLimited, EffectCount}, {KindSlow, EffectCount}, {KindPanic, EffectCount},
+	{KindUnauthorized, EffectIgnore}, {KindInvalid, EffectIgnore}, {KindNotFound, EffectIgnore},
+	{KindConflict, EffectIgnore}, {KindCanceled, EffectIgnore}, {KindInterrupt, EffectIgnore},
+	{KindRejected, EffectIgnore}, {KindUnknown, EffectIgnore},
+}
+
+// place returns the index of k in kinds, their number for one outside the closed set.
+func (k Kind) place() int {
+	for i := range kinds {
+		if kinds[i].kind == k {
+			return i
+		}
+	}
+	return len(kinds)
 }
 
 // effect returns the default effect of k, EffectIgnore outside the closed set.
-func (k Kind) effect() Effect { return effects[k] }
+func (k Kind) effect() Effect {
+	if i := k.place(); i < len(kinds) {
+		return kinds[i].effect
+	}
+	return EffectIgnore
+}
 
 // ClientError reports whether k is an answer that puts the call at fault, not the dependency:
 // unauthorized, invalid, not_found or conflict. Such an answer proves that the dependency is there.
@@ -115,16 +137,23 @@ type Outcome struct {
 // the caller's. It is called from many goroutines at once.
 type Classifier func(ctx context.Context, o Outcome) Verdict
 
-// Classify is the default classification, in this order:
+// Classify is the default classification of an outcome. The first that applies decides:
 //
 //   - an error after ctx has ended is the caller's doing, whatever it says: deadline or canceled
 //   - [ErrCircuitOpen] anywhere in the error, or a blocked [Result]: rejected
-//   - the outermost of [Fault], [Benign], [Duplicate] and [RetryAfter]
-//   - codes and types of net/http, net, crypto/tls, syscall, context and io, never the text; the
-//     specific before the general, the outer before the inner
+//   - the outermost of [Fault], [Benign], [Duplicate], [Invalid] and [RetryAfter]
+//   - the outermost error that a rule knows, by type or code and never by text: those of
+//     net/http (HTTP/2 too), net, crypto/tls, syscall, context, io and database/sql/driver, and
+//     those of SDKs by their shape: a status, a gRPC code, an SQLSTATE (internal/shape has the
+//     list)
+//
+// Where the error branches, as with errors.Join or several %w, the last two apply to each branch
+// from the top down and the strongest branch decides, in whatever order they were joined: pause,
+// count, heal, ignore on purpose, unknown; of equals the one with the longest wait, then the kind
+// that is declared first.
 //
 // A nil error is ok. An error that no rule knows is unknown and ignored, and so is a typed nil
-// pointer. Classify panics if ctx is nil.
+// pointer. A method of an error that panics says nothing. Classify panics if ctx is nil.
 func Classify(ctx context.Context, o Outcome) Verdict {
 	if ctx == nil {
 		panic("toolcircuit: Classify: ctx is nil")
@@ -133,10 +162,11 @@ func Classify(ctx context.Context, o Outcome) Verdict {
 	return v
 }
 
-// classify is [Classify] with custom, which may be nil, asked between the markers and the
-// rules. known is false if nobody had an opinion, and if custom's was that it is unknown:
-// Policy.CountUnknown and Snapshot.Unclassified are for both.
+// classify is [Classify] with custom, which may be nil, asked between a marker that stands above
+// all branches and the rules. known is false if nobody had an opinion, and if custom's was that
+// it is unknown: Policy.CountUnknown and Snapshot.Unclassified are for both.
 func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, known bool) {
+	v = KindOK.verdict()
 	if o.Err == nil {
 		if v, ok := verdictOf(o.Value); ok {
 			v = v.complete(KindUnknown.verdict())
@@ -150,28 +180,46 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 			return KindDeadline.verdict(), true
 		case ended != nil:
 			return KindCanceled.verdict(), true
-		case has(o.Err, ErrCircuitOpen):
-			return KindRejected.verdict(), true
 		}
-		for err := range tree(o.Err) {
-			if m, ok := err.(*marker); ok {
-				return m.verdict.complete(judge(m.err)), true
-			}
+		j := judge(o.Err)
+		switch v = j.verdict; {
+		case j.refused:
+			return KindRejected.verdict(), true
+		case j.decided:
+			return v, true
 		}
 	}
-	v = judge(o.Err)
+	known = v.Kind != ""
+	v = v.orUnknown()
 	if custom != nil {
 		switch own := custom(ctx, o); {
 		case own.Effect != EffectIgnore || own.Kind != "":
 			v = own.complete(v)
-		case own.RetryAfter > 0 && v.Effect == EffectCount: // a wait alone leaves the rest to the rules
-			v.RetryAfter = own.RetryAfter
-			if v.Kind == KindRateLimited {
-				v.Effect = EffectPause
-			}
+			known = v != KindUnknown.verdict()
+		case own.RetryAfter > 0: // a wait alone leaves the rest to the rules
+			v = v.told(own.RetryAfter)
 		}
 	}
-	return v, v != KindUnknown.verdict()
+	return v, known
+}
+
+// orUnknown returns v, or unknown if v is no opinion.
+func (v Verdict) orUnknown() Verdict {
+	if v.Kind == "" {
+		return KindUnknown.verdict()
+	}
+	return v
+}
+
+// told returns v with the wait that the dependency asked for, if that is one and v counts.
+func (v Verdict) told(wait time.Duration) Verdict {
+	if v.Effect == EffectCount && wait > 0 {
+		v.RetryAfter = wait
+		if v.Kind == KindRateLimited {
+			v.Effect = EffectPause
+		}
+	}
+	return v
 }
 
 // complete returns v with what it leaves open taken from rules, and with what makes no sense
@@ -194,7 +242,7 @@ func (v Verdict) complete(rules Verdict) Verdict {
 		case v.Effect == EffectPause && vague:
 			v.Kind = KindRateLimited
 		}
-	} else if _, ok := effects[v.Kind]; !ok {
+	} else if v.Kind.place() == len(kinds) {
 		v.Kind = KindUnknown
 	}
 	if v.RetryAfter <= 0 || v.Effect == EffectIgnore || v.Effect == EffectHeal {
@@ -206,13 +254,137 @@ func (v Verdict) complete(rules Verdict) Verdict {
 	return v
 }
 
+// stronger returns the stronger of two opinions on parts of the same outcome.
+func stronger(v, w Verdict) Verdict {
+	if c := cmp.Or(
+		cmp.Compare(v.weight(), w.weight()),
+		cmp.Compare(v.RetryAfter, w.RetryAfter),
+		cmp.Compare(w.Kind.place(), v.Kind.place()),
+	); c < 0 {
+		return w
+	}
+	return v
+}
+
+// weight ranks v by its effect. A pause without a wait is the weakest of faults, since the rules
+// may know its wait.
+func (v Verdict) weight() int {
+	switch {
+	case v == Verdict{}:
+		return 0
+	case v.Effect == EffectIgnore:
+		return 1
+	case v.Effect == EffectHeal:
+		return 2
+	case v.Effect == EffectPause && v.RetryAfter <= 0:
+		return 3
+	case v.Effect == EffectPause:
+		return 5
+	}
+	return 4
+}
+
+// judgement is what one walk over the tree of an error finds.
+type judgement struct {
+	verdict Verdict   // of the strongest branch, zero if no rule knows one
+	refused bool      // ErrCircuitOpen is in it
+	decided bool      // by a marker above all branches
+	invalid []*marker // the outermost of [Invalid] in each branch
+
+	left int // how many errors may still be looked at
+}
+
 // maxNodes bounds the errors looked at in one tree, so that an Unwrap method that leads back
 // to where it came from costs time but not the program.
 const maxNodes = 1000
 
-// tree returns err and all that it wraps in the order of [errors.Is]: an error before those
-// inside it. Unlike errors.Is it leaves out typed nils, whose methods would panic, and ends
-// after maxNodes errors.
+// judge walks over the tree of err, which is not nil.
+func judge(err error) judgement {
+	j := judgement{left: maxNodes}
+	if !isNil(err) {
+		j.verdict = j.look(err, branch{trunk: true})
+	}
+	return j
+}
+
+// branch is what is known of a way down a tree so far.
+type branch struct {
+	verdict Verdict     // of the outermost error that a rule knows, zero if none does
+	header  http.Header // of the answer that verdict comes from
+	answer  bool        // verdict is that of an answer's status, which an error inside may explain
+	socket  bool        // inside a *net.OpError or *net.DNSError
+	request bool        // inside a *url.Error
+	marked  bool        // inside a marker
+	trunk   bool        // nothing has branched
+}
+
+// look returns the verdict of the strongest branch from err on, which is not nil, where b leads
+// to err.
+func (j *judgement) look(err error, b branch) Verdict {
+	if j.left--; j.left < 0 {
+		return b.end()
+	}
+	if m, ok := err.(*marker); ok && !b.marked {
+		j.decided = b.trunk
+		if m.verdict == KindInvalid.verdict() {
+			j.invalid = append(j.invalid, m)
+		}
+		var inner Verdict
+		if !isNil(m.err) {
+			inner = j.look(m.err, branch{marked: true})
+		}
+		return m.verdict.complete(inner.orUnknown())
+	}
+	if j.refused = j.refused || b.pass(err); j.refused {
+		return Verdict{} // which decides, whatever else there is
+	}
+	one, several := unwrap(err)
+	if one != nil {
+		return j.look(one, b)
+	}
+	var best Verdict
+	b.trunk = b.trunk && len(several) == 1
+	for _, err := range several {
+		best = stronger(best, j.look(err, b))
+	}
+	if len(several) == 0 {
+		best = b.end()
+	}
+	return best
+}
+
+// end returns the verdict of a branch that ends here.
+func (b *branch) end() Verdict {
+	if b.verdict == (Verdict{}) && b.socket {
+		return KindUnavailable.verdict()
+	}
+	return b.verdict
+}
+
+// unwrap returns what err wraps, without nils: one error, or several. Unlike errors.Is it leaves
+// out typed nils, whose methods would panic.
+func unwrap(err error) (one error, several []error) {
+	defer func() {
+		if recover() != nil { // a method of somebody else's
+			one, several = nil, nil
+		}
+	}()
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if one = e.Unwrap(); isNil(one) {
+			one = nil
+		}
+	case interface{ Unwrap() []error }:
+		several = e.Unwrap()
+		if slices.ContainsFunc(several, func(err error) bool { return isNil(err) }) {
+			several = slices.DeleteFunc(slices.Clone(several), func(err error) bool { return isNil(err) })
+		}
+	}
+	return one, several
+}
+
+// tree returns err and all that it wraps in the order of [errors.Is], an error before those
+// inside it, and ends after maxNodes errors.
 func tree(err error) iter.Seq[error] {
 	return func(yield func(error) bool) {
 		left := maxNodes
@@ -228,36 +400,13 @@ func walk(err error, left *int, yield func(error) bool) bool {
 	if *left--; *left < 0 || !yield(err) {
 		return false
 	}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		return walk(e.Unwrap(), left, yield)
-	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			if !walk(err, left, yield) {
-				return false
-			}
+	one, several := unwrap(err)
+	for _, err := range several {
+		if !walk(err, left, yield) {
+			return false
 		}
 	}
-	return true
-}
-
-// is reports whether err alone, not what it wraps, is target, which must be comparable.
-func is(err, target error) bool {
-	if err == target {
-		return true
-	}
-	e, ok := err.(interface{ Is(error) bool })
-	return ok && e.Is(target)
-}
-
-// has is [errors.Is] over [tree].
-func has(err, target error) bool {
-	for e := range tree(err) {
-		if is(e, target) {
-			return true
-		}
-	}
-	return false
+	return walk(one, left, yield)
 }
 
 // isNil reports whether v is nil or an interface that holds a nil pointer, map, slice, func or
@@ -313,6 +462,28 @@ func Benign(err error) error { return mark(err, Verdict{Effect: EffectIgnore}) }
 // refused because it was made before. It heals like a success.
 func Duplicate(err error) error { return mark(err, KindDuplicate.verdict()) }
 
+// Invalid marks err as a mistake of the caller that was found before anything was sent, such as an
+// argument of the wrong form: kind invalid, and no proof that the dependency works. Its text is
+// meant for the model, which can mend the arguments, and is what Blocked.Detail says.
+func Invalid(err error) error { return mark(err, KindInvalid.verdict()) }
+
+// invalidText returns the text of the error that was marked [Invalid], and of several one line
+// each. ok is false if err has no such mark or something else in it decides.
+func invalidText(err error) (text string, ok bool) {
+	if isNil(err) {
+		return "", false
+	}
+	j := judge(err)
+	if j.refused || len(j.invalid) == 0 || j.verdict != KindInvalid.verdict() {
+		return "", false
+	}
+	lines := make([]string, len(j.invalid))
+	for i, m := range j.invalid {
+		lines[i] = m.Error()
+	}
+	return strings.Join(lines, "\n"), true
+}
+
 // RetryAfter marks err as an order of the dependency to come back after d: the circuit opens
 // at once for that long. The kind stays what the rules say, or is rate_limited if they know
 // nothing. If d is not positive, RetryAfter returns err itself.
@@ -341,27 +512,37 @@ func First(classifiers ...Classifier) Classifier {
 }
 
 // ForError returns a Classifier that shows rule each error of type E, found as [errors.As]
-// finds it, until rule has an opinion: the outermost first, and never a nil one. ForError
-// panics if rule is nil.
+// finds it and never a nil one, from the outermost down until rule has an opinion. Where the
+// error branches, the strongest opinion holds, as in [Classify]. ForError panics if rule is nil.
 func ForError[E error](rule func(E) Verdict) Classifier {
 	if rule == nil {
 		panic("toolcircuit: ForError: rule is nil")
 	}
 	return func(_ context.Context, o Outcome) Verdict {
-		for err := range tree(o.Err) {
-			target, ok := err.(E)
-			if as, able := err.(interface{ As(any) bool }); !ok && able {
-				ok = as.As(&target) && !isNil(target)
-			}
-			if !ok {
-				continue
-			}
-			if v := rule(target); v != (Verdict{}) {
-				return v
-			}
-		}
+		left := maxNodes
+		return forError(o.Err, rule, &left)
+	}
+}
+
+// forError is the recursion of [ForError].
+func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict) {
+	if *left--; *left < 0 || isNil(err) {
 		return Verdict{}
 	}
+	target, ok := err.(E)
+	if as, able := err.(interface{ As(any) bool }); !ok && able {
+		ok = as.As(&target) && !isNil(target)
+	}
+	if ok {
+		if v := rule(target); v != (Verdict{}) {
+			return v
+		}
+	}
+	one, several := unwrap(err)
+	for _, err := range several {
+		best = stronger(best, forError(err, rule, left))
+	}
+	return stronger(best, forError(one, rule, left))
 }
 
 // Retryable reports whether err is transient: a failure that counts by its kind (timeout,

@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"math"
-	"math/big"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"strconv"
@@ -26,7 +23,6 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 )
-
 // The verdicts that the tables below speak of.
 
 func counted(k toolcircuit.Kind) toolcircuit.Verdict {
@@ -61,7 +57,8 @@ var (
 	rejected    = ignored(toolcircuit.KindRejected)
 	healthy     = healed(toolcircuit.KindOK)
 
-	errOpaque = errors.New("opaque")
+	errOpaque   = errors.New("opaque")
+	notFoundErr = &toolcircuit.HTTPError{StatusCode: 404}
 )
 
 // verdictOn is what the default rules say about err in a living context.
@@ -85,18 +82,22 @@ func settledWith(t *testing.T, c toolcircuit.Classifier, p toolcircuit.Policy, v
 
 // Errors as other packages make them.
 type (
-	chain    struct{ error }                         // a custom Unwrap, which fmt knows nothing of
-	alias    struct{ error }                         // claims by Is to be another error, wraps nothing
-	lateErr  struct{ late bool }                     // says itself whether it is a timeout
-	apiError struct{ code int }                      // an SDK's error
-	proxy    struct{ to *apiError }                  // gives a *apiError by As, wraps nothing
-	loop     struct{ next []error }                  // Unwrap leads back
-	valued   [1][]int                                // not comparable
-	deep     int                                     // as many errors inside as its number
-	grpcErr  interface{ GRPCStatus() (code uint32) } // the shape of an error, not a type
-	rpc      uint32
-	lazy     func() error // wraps what it returns
-	several  []error      // wraps its first
+	chain    struct{ error }        // a custom Unwrap, which fmt knows nothing of
+	alias    struct{ error }        // claims by Is to be another error, wraps nothing
+	lateErr  struct{ late bool }    // says itself whether it is a timeout
+	apiError struct{ code int }     // an SDK's error
+	proxy    struct{ to *apiError } // gives a *apiError by As, wraps nothing
+	loop     struct{ next []error } // Unwrap leads back
+	outer    struct {               // a proxy that wraps something else
+		proxy
+		inner error
+	}
+	valued  [1][]int                                // not comparable
+	deep    int                                     // as many errors inside as its number
+	grpcErr interface{ GRPCStatus() (code uint32) } // the shape of an error, not a type
+	rpc     uint32
+	lazy    func() error // wraps what it returns
+	several []error      // wraps its first
 )
 
 func (e chain) Unwrap() error        { return e.error }
@@ -105,6 +106,7 @@ func (e lateErr) Error() string      { return "late" }
 func (e lateErr) Timeout() bool      { return e.late }
 func (e *apiError) Error() string    { return "status " + strconv.Itoa(e.code) }
 func (e proxy) Error() string        { return "proxy" }
+func (e outer) Unwrap() error        { return e.inner }
 func (e *loop) Error() string        { return "loop" }
 func (e *loop) Unwrap() []error      { return e.next }
 func (e valued) Error() string       { return "valued" }
@@ -164,29 +166,30 @@ func TestClassifyRules(t *testing.T) {
 		"no more processes": {&fs.PathError{Op: "fork/exec", Path: "x", Err: syscall.EAGAIN}, unknown},
 		"full backlog":      {dial(os.NewSyscallError("connect", syscall.EAGAIN)), unavailable},
 
-		"deadline of something":   {context.DeadlineExceeded, timeout},
-		"deadline of a file":      {os.ErrDeadlineExceeded, timeout},
-		"either by Is":            {errors.Join(alias{os.ErrDeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
-		"or the other":            {errors.Join(alias{context.DeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
-		"deadline of a circuit":   {toolcircuit.ErrCallTimeout, timeout},
-		"says it is late":         {lateErr{true}, timeout},
-		"says it is not late":     {lateErr{false}, unknown},
-		"late inside a request":   {get(lateErr{true}), timeout},
-		"somebody else's cancel":  {context.Canceled, canceled},
-		"cancelled request":       {get(context.Canceled), canceled},
-		"cancelled dial":          {dial(alias{context.Canceled}), canceled},
-		"cancelled lookup":        {dial(&net.DNSError{UnwrapErr: alias{context.Canceled}}), canceled},
-		"refused by a circuit":    {toolcircuit.ErrCircuitOpen, rejected},
-		"refusal with its data":   {&toolcircuit.OpenError{}, rejected},
-		"refusal beside a fault":  {errors.Join(syscall.ECONNREFUSED, chain{toolcircuit.ErrCircuitOpen}), rejected},
-		"refusal marked a fault":  {toolcircuit.Fault(toolcircuit.ErrCircuitOpen), rejected},
-		"two faults, first holds": {errors.Join(errOpaque, lateErr{true}, syscall.EPIPE), timeout},
+		"deadline of something":  {context.DeadlineExceeded, timeout},
+		"deadline of a file":     {os.ErrDeadlineExceeded, timeout},
+		"either by Is":           {errors.Join(alias{os.ErrDeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
+		"or the other":           {errors.Join(alias{context.DeadlineExceeded}, io.ErrUnexpectedEOF), timeout},
+		"deadline of a circuit":  {toolcircuit.ErrCallTimeout, timeout},
+		"says it is late":        {lateErr{true}, timeout},
+		"says it is not late":    {lateErr{false}, unknown},
+		"late inside a request":  {get(lateErr{true}), timeout},
+		"somebody else's cancel": {context.Canceled, canceled},
+		"cancelled request":      {get(context.Canceled), canceled},
+		"cancelled dial":         {dial(alias{context.Canceled}), canceled},
+		"cancelled lookup":       {dial(&net.DNSError{UnwrapErr: alias{context.Canceled}}), canceled},
+		"refused by a circuit":   {toolcircuit.ErrCircuitOpen, rejected},
+		"refusal with its data":  {&toolcircuit.OpenError{}, rejected},
+		"refusal beside a fault": {errors.Join(syscall.ECONNREFUSED, chain{toolcircuit.ErrCircuitOpen}), rejected},
+		"refusal marked a fault": {toolcircuit.Fault(toolcircuit.ErrCircuitOpen), rejected},
+		"two faults":             {errors.Join(errOpaque, syscall.EPIPE, lateErr{true}), timeout},
 
 		"any other socket error":   {dial(errOpaque), unavailable},
 		"lookup without a name":    {&net.DNSError{IsNotFound: true}, notFound},
 		"lookup timed out":         {&net.DNSError{IsTimeout: true}, timeout},
 		"lookup failed":            {&net.DNSError{IsTemporary: true}, unavailable},
-		"general beside specific":  {errors.Join(dial(errOpaque), &net.DNSError{IsNotFound: true}), notFound},
+		"general around specific":  {dial(&net.DNSError{IsNotFound: true}), notFound},
+		"general beside specific":  {errors.Join(dial(errOpaque), &net.DNSError{IsNotFound: true}), unavailable},
 		"bad address":              {dial(&net.AddrError{Err: "missing port"}), invalid},
 		"bad number":               {dial(&net.ParseError{Type: "IP address"}), invalid},
 		"bad network":              {dial(net.UnknownNetworkError("tcq")), invalid},
@@ -299,6 +302,7 @@ func TestF38NilInside(t *testing.T) {
 	require.NoError(t, toolcircuit.Fault(nil))
 	require.NoError(t, toolcircuit.Benign(nil))
 	require.NoError(t, toolcircuit.Duplicate(nil))
+	require.NoError(t, toolcircuit.Invalid(nil))
 	require.NoError(t, toolcircuit.RetryAfter(nil, time.Second))
 	require.Equal(t, healthy, verdictOn(errors.Join(nil, nil)))
 
@@ -366,15 +370,17 @@ func TestMarkers(t *testing.T) {
 		"negative wait":               {toolcircuit.RetryAfter(busy, -1), after(unavailable, time.Minute)},
 		"outermost of two":            {chain{toolcircuit.Benign(chain{toolcircuit.Fault(busy)})}, ignored(toolcircuit.KindUnavailable)},
 		"outermost the other way":     {toolcircuit.Fault(toolcircuit.Benign(errOpaque)), unavailable},
-		"first of two":                {errors.Join(errOpaque, toolcircuit.Duplicate(errOpaque), toolcircuit.Fault(errOpaque)), healed(toolcircuit.KindDuplicate)},
-		"kind of the marked alone":    {errors.Join(lateErr{true}, toolcircuit.Fault(errOpaque)), unavailable},
+		"strongest of two":            {errors.Join(errOpaque, toolcircuit.Duplicate(errOpaque), toolcircuit.Fault(errOpaque)), unavailable},
+		"kind of the marked alone":    {errors.Join(notFoundErr, toolcircuit.Fault(errOpaque)), unavailable},
+		"the caller's mistake":        {toolcircuit.Invalid(errOpaque), invalid},
+		"whatever it seems":           {toolcircuit.Invalid(busy), invalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, row.want, verdictOn(row.err))
 		})
 	}
 	for _, err := range []error{
-		toolcircuit.Fault(busy), toolcircuit.Benign(busy), toolcircuit.Duplicate(busy), toolcircuit.RetryAfter(busy, 1),
+		toolcircuit.Fault(busy), toolcircuit.Benign(busy), toolcircuit.Duplicate(busy), toolcircuit.Invalid(busy), toolcircuit.RetryAfter(busy, 1),
 	} {
 		require.ErrorIs(t, err, busy)
 		require.EqualError(t, err, busy.Error())
@@ -501,13 +507,6 @@ func TestClassifyBlockedResult(t *testing.T) {
 	}
 }
 
-// A host name that does not exist is the caller's mistake.
-func TestA001NameInArgument(t *testing.T) {
-	err := get(dial(&net.DNSError{Err: "no such host", Name: "nowhere.invalid", IsNotFound: true}))
-	require.Equal(t, notFound, verdictOn(err))
-	require.False(t, toolcircuit.Retryable(err))
-}
-
 // A missing thing is missing, whichever tool wraps the answer.
 func TestA005SiblingsAgree(t *testing.T) {
 	answer := &toolcircuit.HTTPError{StatusCode: http.StatusNotFound}
@@ -616,164 +615,6 @@ func TestR20RateLimitInPayload(t *testing.T) {
 	require.Equal(t, paused(toolcircuit.KindRateLimited, time.Minute), got)
 }
 
-func TestHTTPStatus(t *testing.T) {
-	unauthorized, conflict := ignored(toolcircuit.KindUnauthorized), ignored(toolcircuit.KindConflict)
-	next := -1
-	for _, row := range []struct {
-		first, last int
-		want        toolcircuit.Verdict
-	}{
-		{-1, 99, unknown},
-		{100, 399, healthy},
-		{400, 400, invalid},
-		{401, 403, unauthorized},
-		{404, 404, notFound},
-		{405, 406, invalid},
-		{407, 407, unauthorized},
-		{408, 408, timeout},
-		{409, 409, conflict},
-		{410, 410, notFound},
-		{411, 411, invalid},
-		{412, 412, conflict},
-		{413, 420, invalid},
-		{421, 421, unavailable},
-		{422, 422, invalid},
-		{423, 423, unavailable},
-		{424, 428, invalid},
-		{429, 429, rateLimited},
-		{430, 499, invalid},
-		{500, 500, unavailable},
-		{501, 501, invalid},
-		{502, 503, unavailable},
-		{504, 504, timeout},
-		{505, 505, invalid},
-		{506, 599, unavailable},
-		{600, 1000, unknown},
-	} {
-		require.Equal(t, next, row.first, "no gap between the rows")
-		next = row.last + 1
-
-		wait := http.Header{"Retry-After": {"7"}}
-		told := row.want
-		if told.Effect == toolcircuit.EffectCount {
-			told.RetryAfter = 7 * time.Second
-		}
-		if told.Kind == toolcircuit.KindRateLimited {
-			told.Effect = toolcircuit.EffectPause
-		}
-		for code := row.first; code <= row.last; code++ {
-			require.Equal(t, row.want, toolcircuit.HTTPStatus(code, nil), code)
-			require.Equal(t, told, toolcircuit.HTTPStatus(code, wait), "%d with Retry-After", code)
-		}
-	}
-}
-
-func TestHTTPStatusRetryAfter(t *testing.T) {
-	const (
-		sent  = "Sun, 06 Nov 1994 08:49:37 GMT"
-		later = "Sun, 06 Nov 1994 08:50:07 GMT"
-	)
-	type header = http.Header
-	for name, row := range map[string]struct {
-		header header
-		want   time.Duration
-	}{
-		"none":                 {header{"Date": {sent}}, 0},
-		"seconds":              {header{"Retry-After": {"120"}}, 2 * time.Minute},
-		"leading zeros":        {header{"Retry-After": {"0007"}}, 7 * time.Second},
-		"spaces around":        {header{"Retry-After": {" 7\t"}}, 7 * time.Second},
-		"zero":                 {header{"Retry-After": {"0"}}, 0},
-		"empty":                {header{"Retry-After": {""}}, 0},
-		"negative":             {header{"Retry-After": {"-7"}}, 0},
-		"sign":                 {header{"Retry-After": {"+7"}}, 0},
-		"fraction":             {header{"Retry-After": {"1.5"}}, 0},
-		"unit":                 {header{"Retry-After": {"7s"}}, 0},
-		"list":                 {header{"Retry-After": {"7, 8"}}, 0},
-		"other digits":         {header{"Retry-After": {"٣"}}, 0},
-		"largest that fits":    {header{"Retry-After": {"9223372036"}}, 9223372036 * time.Second},
-		"one more":             {header{"Retry-After": {"9223372037"}}, math.MaxInt64},
-		"beyond 64 bits":       {header{"Retry-After": {"99999999999999999999"}}, math.MaxInt64},
-		"beyond, then a word":  {header{"Retry-After": {"99999999999999999999x"}}, 0},
-		"date":                 {header{"Retry-After": {later}, "Date": {sent}}, 30 * time.Second},
-		"date as of RFC 850":   {header{"Retry-After": {"Sunday, 06-Nov-94 08:50:07 GMT"}, "Date": {sent}}, 30 * time.Second},
-		"date as of asctime":   {header{"Retry-After": {"Sun Nov  6 08:50:07 1994"}, "Date": {sent}}, 30 * time.Second},
-		"date of the same":     {header{"Retry-After": {sent}, "Date": {sent}}, 0},
-		"date that has passed": {header{"Retry-After": {sent}, "Date": {later}}, 0},
-		"date without Date":    {header{"Retry-After": {later}}, 0},
-		"date with a bad Date": {header{"Retry-After": {later}, "Date": {"now"}}, 0},
-		"date of another form": {header{"Retry-After": {"1994-11-06T08:50:07Z"}, "Date": {sent}}, 0},
-		"far date":             {header{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}, "Date": {sent}}, math.MaxInt64},
-		"longest of several":   {header{"Retry-After": {"7", "soon", "9", later, "-99"}, "Date": {sent}}, 30 * time.Second},
-		"longest comes first":  {header{"Retry-After": {later, "9"}, "Date": {sent}}, 30 * time.Second},
-		"keys in lower case":   {header{"retry-after": {later}, "date": {sent}}, 30 * time.Second},
-		"keys in both":         {header{"retry-after": {"7"}, "Retry-After": {"9"}, "RETRY-AFTER": {"8"}}, 9 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, toolcircuit.HTTPStatus(503, row.header).RetryAfter)
-
-			err := toolcircuit.CheckResponse(&http.Response{StatusCode: 503, Header: row.header})
-			require.Equal(t, &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: row.want}, err)
-			require.Equal(t, after(unavailable, row.want), verdictOn(err))
-		})
-	}
-}
-
-// FuzzRetryAfter compares digits with a model in big integers; whatever else comes, the wait
-// is never negative, and a verdict stays one that a circuit can obey.
-func FuzzRetryAfter(f *testing.F) {
-	for _, seed := range []string{"", "0", "7", "-7", "1e3", "9223372036", "9223372037", "18446744073709551616x", "Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"} {
-		f.Add(seed, "Sun, 06 Nov 1994 08:49:00 GMT")
-		f.Add("5", seed)
-	}
-	f.Fuzz(func(t *testing.T, value, date string) {
-		v := toolcircuit.HTTPStatus(429, http.Header{"Retry-After": {value}, "Date": {date}})
-		require.Equal(t, toolcircuit.KindRateLimited, v.Kind)
-		require.GreaterOrEqual(t, v.RetryAfter, time.Duration(0))
-		require.Equal(t, v.RetryAfter > 0, v.Effect == toolcircuit.EffectPause)
-
-		for _, c := range []byte(value) {
-			if c < '0' || c > '9' {
-				return
-			}
-		}
-		want, valid := new(big.Int).SetString(value, 10)
-		if !valid {
-			want = new(big.Int) // the empty string
-		}
-		want.Mul(want, big.NewInt(int64(time.Second)))
-		if limit := big.NewInt(math.MaxInt64); want.Cmp(limit) > 0 {
-			want = limit
-		}
-		require.Equal(t, time.Duration(want.Int64()), v.RetryAfter)
-	})
-}
-
-func TestGRPCCode(t *testing.T) {
-	for code, want := range []toolcircuit.Verdict{
-		0:  healthy,
-		1:  canceled,
-		2:  unknown,
-		3:  invalid,
-		4:  timeout,
-		5:  notFound,
-		6:  ignored(toolcircuit.KindConflict),
-		7:  ignored(toolcircuit.KindUnauthorized),
-		8:  rateLimited,
-		9:  invalid,
-		10: ignored(toolcircuit.KindConflict),
-		11: invalid,
-		12: invalid,
-		13: unavailable,
-		14: unavailable,
-		15: unavailable,
-		16: ignored(toolcircuit.KindUnauthorized),
-		17: unknown,
-	} {
-		require.Equal(t, want, toolcircuit.GRPCCode(uint32(code)), code)
-	}
-	require.Equal(t, unknown, toolcircuit.GRPCCode(math.MaxUint32))
-}
-
 func TestFirst(t *testing.T) {
 	var asked []string
 	says := func(name string, v toolcircuit.Verdict) toolcircuit.Classifier {
@@ -810,8 +651,10 @@ func TestForError(t *testing.T) {
 		}) toolcircuit.Verdict {
 			return toolcircuit.GRPCCode(e.GRPCStatus())
 		}), chain{rpc(5)}, notFound},
-		"outermost first": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
-			errors.Join(&apiError{404}, &apiError{503}), notFound},
+		"strongest of branches": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
+			errors.Join(&apiError{404}, &apiError{503}), unavailable},
+		"outermost of a chain": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
+			errors.Join(outer{proxy{&apiError{404}}, &apiError{503}}, errOpaque), notFound},
 		"until an opinion": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
 			if e.code < 500 {
 				return toolcircuit.Verdict{}
@@ -824,28 +667,6 @@ func TestForError(t *testing.T) {
 		})
 	}
 }
-
-func TestCheckResponse(t *testing.T) {
-	require.PanicsWithValue(t, "toolcircuit: CheckResponse: resp is nil", func() { _ = toolcircuit.CheckResponse(nil) })
-
-	body := io.NopCloser(errReader{})
-	for _, code := range []int{0, 101, 200, 304, 399} {
-		require.NoError(t, toolcircuit.CheckResponse(&http.Response{StatusCode: code, Body: body}))
-	}
-	for code, text := range map[int]string{
-		400: "HTTP status 400 Bad Request",
-		599: "HTTP status 599",
-	} {
-		err := toolcircuit.CheckResponse(&http.Response{StatusCode: code, Body: body})
-		require.Equal(t, &toolcircuit.HTTPError{StatusCode: code}, err)
-		require.EqualError(t, err, text)
-	}
-}
-
-// errReader fails the process that reads it.
-type errReader struct{}
-
-func (errReader) Read([]byte) (int, error) { panic("the body is the caller's") }
 
 func TestCallTimeoutError(t *testing.T) {
 	var err error = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: 5 * time.Second, Err: context.Canceled}
@@ -863,131 +684,6 @@ func TestCallTimeoutError(t *testing.T) {
 	require.Equal(t, timeout, verdictOn(err))
 }
 
-// Errors as a socket really gives them.
-func TestClassifySockets(t *testing.T) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	fetch := func(url string) error {
-		resp, err := client.Get(url)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return err
-	}
-	raw := func(t *testing.T, serve func(*net.TCPConn)) (address string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			if conn, err := l.Accept(); err == nil {
-				serve(conn.(*net.TCPConn))
-				conn.Close()
-			}
-		}()
-		return l.Addr().String()
-	}
-	readRequest := func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 4096)) }
-	quiet := func(s *httptest.Server, start func()) string {
-		s.Config.ErrorLog = log.New(io.Discard, "", 0)
-		start()
-		return s.URL
-	}
-
-	for name, row := range map[string]struct {
-		fail func(t *testing.T) error
-		want toolcircuit.Verdict
-	}{
-		"port refused": {func(t *testing.T) error {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			require.NoError(t, l.Close())
-			return fetch("http://" + l.Addr().String())
-		}, unavailable},
-		"connection reset": {func(t *testing.T) error {
-			address := raw(t, func(c *net.TCPConn) {
-				readRequest(c)
-				_ = c.SetLinger(0)
-			})
-			conn, err := net.Dial("tcp", address)
-			require.NoError(t, err)
-			defer conn.Close()
-			_, err = conn.Write([]byte("x"))
-			require.NoError(t, err)
-			_, err = conn.Read(make([]byte, 1))
-			return err
-		}, unavailable},
-		"closed without an answer": {func(t *testing.T) error {
-			return fetch("http://" + raw(t, readRequest))
-		}, unavailable},
-		"closed within the answer": {func(t *testing.T) error {
-			return fetch("http://" + raw(t, func(c *net.TCPConn) {
-				readRequest(c)
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-			}))
-		}, unavailable},
-		"certificate of nobody": {func(t *testing.T) error {
-			s := httptest.NewUnstartedServer(http.NotFoundHandler())
-			defer s.Close()
-			return fetch(quiet(s, s.StartTLS))
-		}, unavailable},
-		"no TLS at all": {func(t *testing.T) error {
-			s := httptest.NewUnstartedServer(http.NotFoundHandler())
-			defer s.Close()
-			return fetch("https" + quiet(s, s.Start)[len("http"):])
-		}, unavailable},
-		"deadline of the socket": {func(t *testing.T) error {
-			conn, err := net.Dial("tcp", raw(t, readRequest))
-			require.NoError(t, err)
-			defer conn.Close()
-			require.NoError(t, conn.SetDeadline(time.Unix(1, 0)))
-			_, err = conn.Read(make([]byte, 1))
-			return err
-		}, timeout},
-		"deadline of the client": {func(t *testing.T) error {
-			impatient := &http.Client{Transport: client.Transport, Timeout: time.Nanosecond}
-			_, err := impatient.Get("http://127.0.0.1:1")
-			return err
-		}, timeout},
-		"bad port": {func(t *testing.T) error {
-			_, err := net.Dial("tcp", "127.0.0.1:99999")
-			return err
-		}, invalid},
-		"bad network": {func(t *testing.T) error {
-			_, err := net.Dial("tcq", "127.0.0.1:1")
-			return err
-		}, invalid},
-		"dial cancelled elsewhere": {func(t *testing.T) error {
-			gone, cancel := context.WithCancel(context.Background())
-			cancel()
-			_, err := new(net.Dialer).DialContext(gone, "tcp", "127.0.0.1:1")
-			return err
-		}, canceled},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := row.fail(t)
-			require.Error(t, err)
-			require.Equal(t, row.want, verdictOn(err), "%#v", err)
-		})
-	}
-
-	t.Run("caller gone, its cause returned", func(t *testing.T) {
-		reason := errors.New("user closed the tab")
-		ctx, cancel := context.WithCancelCause(context.Background())
-		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			cancel(reason)
-			<-r.Context().Done()
-		}))
-		defer s.Close()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
-		require.NoError(t, err)
-		_, err = client.Do(req)
-		require.ErrorIs(t, err, reason)
-		require.Equal(t, unknown, verdictOn(err), "the error alone says nothing")
-		require.Equal(t, canceled, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}))
-	})
-}
-
 // Any SDK's error is one rule.
 func ExampleForError() {
 	classify := toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
@@ -997,32 +693,6 @@ func ExampleForError() {
 	v := classify(context.Background(), toolcircuit.Outcome{Err: err})
 	fmt.Println(v.Effect, v.Kind)
 	// Output: count unavailable
-}
-
-// The status of a response as an error that the default rules know.
-func ExampleCheckResponse() {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "30")
-		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	defer server.Close()
-
-	search := func() error {
-		resp, err := http.Get(server.URL)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		return toolcircuit.CheckResponse(resp)
-	}
-
-	err := search()
-	v := toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err})
-	fmt.Println(err)
-	fmt.Println(v.Effect, v.Kind, v.RetryAfter)
-	// Output:
-	// HTTP status 429 Too Many Requests
-	// pause rate_limited 30s
 }
 
 // A plain error says nothing about the dependency until the tool says that it does.

@@ -4,70 +4,94 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql/driver"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/toolcircuit/toolcircuit/internal/shape"
 )
 
-// judge applies the rules, which know codes and types but no markers.
-func judge(err error) Verdict {
-	if err == nil {
-		return Verdict{Effect: EffectHeal, Kind: KindOK}
+// pass takes err, the next error on the way down, into b. It reports whether err is the refusal
+// of a circuit. A method of err that panics says nothing.
+func (b *branch) pass(err error) (refused bool) {
+	defer func() { recover() }()
+	if is(err, ErrCircuitOpen) {
+		return true
 	}
-	for e := range tree(err) {
-		if v := specific(e); v.Kind != "" {
-			return v
+	if b.verdict != (Verdict{}) {
+		if b.answer {
+			b.explain(shape.Of(err))
 		}
+		return false
 	}
-	for e := range tree(err) {
-		switch e.(type) {
-		case *net.OpError, *net.DNSError:
-			return KindUnavailable.verdict()
-		case *url.Error: // the server hung up; anywhere else io.EOF is the end of a file
-			if has(e, io.EOF) {
-				return KindUnavailable.verdict()
-			}
-		}
-	}
-	return KindUnknown.verdict()
-}
-
-// specific applies the rules that need no more than one error of a tree.
-func specific(err error) Verdict {
 	switch e := err.(type) {
-	case *HTTPError:
-		if e.StatusCode >= 400 && e.StatusCode <= 599 {
-			return statusVerdict(e.StatusCode, e.RetryAfter)
-		}
+	case *net.OpError:
+		b.socket = true
+		return false
+	case *url.Error:
+		b.request = true
+		return false
 	case *net.DNSError:
+		b.socket = true
 		if e.IsNotFound {
-			return KindNotFound.verdict()
+			b.verdict = KindNotFound.verdict()
+			return false
 		}
+	case *HTTPError:
+		b.verdict = statusVerdict(e.StatusCode, nil, e.RetryAfter)
+		return false
 	case *net.AddrError, *net.ParseError, net.UnknownNetworkError, net.InvalidAddrError:
-		return KindInvalid.verdict()
-	case *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError,
+		b.verdict = KindInvalid.verdict()
+		return false
+	case *brokenError, *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError,
 		x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
-		return KindUnavailable.verdict()
+		b.verdict = KindUnavailable.verdict()
+		return false
 	}
-	for _, s := range sentinels {
-		if slices.ContainsFunc(s.errs, func(target error) bool { return is(err, target) }) {
-			return s.kind.verdict()
-		}
+	if b.request && is(err, io.EOF) { // the server hung up; anywhere else it is the end of a file
+		b.verdict = KindUnavailable.verdict()
+		return false
+	}
+	if b.verdict = sentinel(err); b.verdict != (Verdict{}) {
+		return false
 	}
 	if timedOut(err) {
-		return KindTimeout.verdict()
+		b.verdict = KindTimeout.verdict()
+		return false
 	}
-	return Verdict{}
+	b.read(shape.Of(err))
+	return false
+}
+
+// read takes in what an error says by its shape.
+func (b *branch) read(s shape.Said) {
+	switch {
+	case s.Status != 0:
+		b.verdict, b.answer, b.header = statusVerdict(s.Status, s.Header, s.Wait), true, s.Header
+	case s.GRPC != 0:
+		b.verdict = GRPCCode(s.GRPC).told(max(s.Wait, shape.ReadHints(s.Header).Wait))
+	case s.Kind != "":
+		b.verdict = Kind(s.Kind).verdict().told(s.Wait)
+	}
+	b.explain(s)
+}
+
+// explain corrects the status of an answer by the code inside: AWS answers a throttled call with
+// 400, too.
+func (b *branch) explain(s shape.Said) {
+	if s.Throttled {
+		b.verdict, b.answer = KindRateLimited.verdict().told(max(s.Wait, shape.ReadHints(b.header).Wait)), false
+	}
 }
 
 // sentinels are the rules for single values. The numbers that Windows itself gives to sockets
@@ -80,10 +104,32 @@ var sentinels = [...]struct {
 	{KindCanceled, []error{context.Canceled}},
 	{KindUnavailable, []error{
 		io.ErrUnexpectedEOF,
+		driver.ErrBadConn,
 		http.ErrSchemeMismatch, // what net/http makes of a tls.RecordHeaderError
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
 		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN,
 	}},
+}
+
+// sentinel returns the verdict on err alone if that is one of sentinels.
+func sentinel(err error) Verdict {
+	for i := range sentinels {
+		for _, target := range sentinels[i].errs {
+			if is(err, target) {
+				return sentinels[i].kind.verdict()
+			}
+		}
+	}
+	return Verdict{}
+}
+
+// is reports whether err alone, not what it wraps, is target, which must be comparable.
+func is(err, target error) bool {
+	if err == target {
+		return true
+	}
+	e, ok := err.(interface{ Is(error) bool })
+	return ok && e.Is(target)
 }
 
 // timedOut reports whether err calls itself a timeout.
@@ -99,37 +145,48 @@ func timedOut(err error) bool {
 	return ok && t.Timeout()
 }
 
-// HTTPStatus returns the verdict on an HTTP response: the kind by code, and from header, which
-// may be nil, the wait that a Retry-After asks for. A 429 with one pauses; any other failure
-// that counts carries it.
+// HTTPStatus returns the verdict on an HTTP response that failed: the kind by code, and from
+// header, which may be nil, the wait that it asks for. A 429 with one pauses; any other failure
+// that counts carries it. A 403 is rate_limited if it has one or says that the rate is spent, as
+// GitHub's does.
 //
-// Retry-After is read by RFC 9110 section 10.2.3, a date against the response's own Date,
-// without which it is no hint: the two clocks need not agree. Of several the longest holds.
-// Names are compared as section 5.1 wants, so a map that no http.Header method filled works
-// too.
+// A code below 400 or above 599 is no opinion, the zero Verdict, since an error is never a
+// success: an SDK's error has status 200 when a stream broke off, and 0 when no answer came. The
+// default rules then look at what it wraps.
 //
-// A code outside 100 to 599 is [KindUnknown], and that is what a Classifier returning it says.
-// Where an SDK's error has no status because no answer came, return the zero Verdict instead:
-// the default rules then look at what it wraps.
+// The wait is the longest of these. Names are compared as RFC 9110 section 5.1 wants, so a map
+// that no http.Header method filled works too.
+//
+//   - Retry-After by RFC 9110 section 10.2.3, a date against the response's own Date, without
+//     which it is no hint: the two clocks need not agree
+//   - Retry-After-Ms and X-Ms-Retry-After-Ms, as OpenAI and Azure send them
+//   - with 403 and 429, X-RateLimit-Reset in seconds of Unix time against Date, if
+//     X-RateLimit-Remaining is 0:
+//     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
 func HTTPStatus(code int, header http.Header) Verdict {
-	return statusVerdict(code, retryAfter(header))
+	return statusVerdict(code, header, 0)
 }
 
-// statusVerdict is HTTPStatus with the header read.
-func statusVerdict(code int, wait time.Duration) Verdict {
-	v := statusKind(code).verdict()
-	if v.Effect == EffectCount && wait > 0 {
-		v.RetryAfter = wait
-		if v.Kind == KindRateLimited {
-			v.Effect = EffectPause
-		}
+// statusVerdict is HTTPStatus with a wait that was told outside of header.
+func statusVerdict(code int, header http.Header, wait time.Duration) Verdict {
+	if code < 400 || code > 599 {
+		return Verdict{}
 	}
-	return v
+	v := statusKind(code).verdict()
+	if v.Effect != EffectCount && code != http.StatusForbidden {
+		return v
+	}
+	h := shape.ReadHints(header)
+	wait = max(wait, h.For(code))
+	if code == http.StatusForbidden && (wait > 0 || h.Spent) {
+		v = KindRateLimited.verdict()
+	}
+	return v.told(wait)
 }
 
 // statusKind follows RFC 9110 section 15; 423 is from RFC 4918 section 11.3, 425 from RFC 8470
 // section 5.2, 429 from RFC 6585 section 4. 529 is in no RFC: providers of models send it when
-// overloaded.
+// overloaded. code is from 400 to 599.
 func statusKind(code int) Kind {
 	switch code {
 	case 401, 402, 403, 407:
@@ -147,52 +204,10 @@ func statusKind(code int) Kind {
 	case 501, 505: // never offered, so not broken
 		return KindInvalid
 	}
-	switch {
-	case code < 100 || code > 599:
-		return KindUnknown
-	case code < 400:
-		return KindOK
-	case code < 500:
+	if code < 500 {
 		return KindInvalid
 	}
 	return KindUnavailable
-}
-
-// retryAfter returns the longest wait that h asks for, 0 if none.
-func retryAfter(h http.Header) (wait time.Duration) {
-	dates := fields(h, "Date")
-	for _, value := range fields(h, "Retry-After") {
-		if strings.Trim(value, "0123456789") == "" {
-			n, _ := strconv.ParseUint(value, 10, 64) // out of range gives the largest number, "" gives 0
-			if n > uint64(math.MaxInt64/time.Second) {
-				return math.MaxInt64
-			}
-			wait = max(wait, time.Duration(n)*time.Second)
-			continue
-		}
-		until, err := http.ParseTime(value)
-		if err != nil {
-			continue
-		}
-		for _, date := range dates {
-			if sent, err := http.ParseTime(date); err == nil {
-				wait = max(wait, until.Sub(sent))
-			}
-		}
-	}
-	return wait
-}
-
-// fields returns the values of name in h, however its keys are spelled.
-func fields(h http.Header, name string) (values []string) {
-	for key, lines := range h {
-		if strings.EqualFold(key, name) {
-			for _, line := range lines {
-				values = append(values, strings.Trim(line, " \t"))
-			}
-		}
-	}
-	return values
 }
 
 // HTTPError is a response with a status that is not a success. [Classify] judges a status from
@@ -216,14 +231,90 @@ func CheckResponse(resp *http.Response) error {
 	if resp.StatusCode < 400 {
 		return nil
 	}
-	return &HTTPError{StatusCode: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
+	return &HTTPError{StatusCode: resp.StatusCode, RetryAfter: shape.ReadHints(resp.Header).For(resp.StatusCode)}
 }
 
-// grpcKinds has the kinds of the gRPC status codes 0 to 16.
+// Transport returns base, which if nil is [http.DefaultTransport], for an [http.Client] whose errors
+// then tell a broken connection: net/http has no type for a malformed response, a bad chunk, a lost
+// HTTP/2 connection or a proxy's refusal. An error of the round trip or of reading the body that no
+// rule knows becomes unavailable. It keeps its text and is found by errors.Is and errors.As.
+//
+// An error after the request's own context has ended stays as it is, and so does that of reading a
+// body which the caller has closed. Where base is an [http.Transport], so does that of a request
+// which it refuses to send, because of its URL or header. A status is no error of a round trip: see
+// [CheckResponse].
+func Transport(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return transport{base}
+}
+
+type transport struct{ base http.RoundTripper }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	sought := true // a connection
+	if _, ok := t.base.(*http.Transport); ok {
+		sought = false
+		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { sought = true }}))
+	}
+	resp, err := t.base.RoundTrip(req)
+	switch {
+	case err != nil && sought:
+		err = broken(ctx, err)
+	case err == nil && resp.StatusCode != http.StatusSwitchingProtocols: // whose body can be written to
+		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx}
+	}
+	return resp, err
+}
+
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] looks for.
+func (t transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// body is the body of a response.
+type body struct {
+	io.ReadCloser
+	ctx    context.Context
+	closed atomic.Bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !b.closed.Load() {
+		err = broken(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
+}
+
+// brokenError is what happened to a connection and has no type of its own.
+type brokenError struct{ error }
+
+func (e *brokenError) Unwrap() error { return e.error }
+
+// broken returns err as a *brokenError, unless ctx has ended or some rule knows it.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if j := judge(err); j.refused || j.verdict != (Verdict{}) {
+		return err
+	}
+	return &brokenError{err}
+}
+
+// grpcKinds has the kinds of the gRPC status codes, "" for those that say nothing.
 var grpcKinds = [...]Kind{
-	0:  KindOK,
 	1:  KindCanceled,     // CANCELLED
-	2:  KindUnknown,      // UNKNOWN
 	3:  KindInvalid,      // INVALID_ARGUMENT
 	4:  KindTimeout,      // DEADLINE_EXCEEDED
 	5:  KindNotFound,     // NOT_FOUND
@@ -241,11 +332,12 @@ var grpcKinds = [...]Kind{
 }
 
 // GRPCCode returns the verdict on a gRPC status code, as listed at
-// https://grpc.io/docs/guides/status-codes/. A code that is not on the list is [KindUnknown],
-// as UNKNOWN is.
+// https://grpc.io/docs/guides/status-codes/. OK, UNKNOWN and a code that is not on the list are no
+// opinion, the zero Verdict: an error is never a success, and a client says UNKNOWN of what it does
+// not know itself.
 func GRPCCode(code uint32) Verdict {
-	if code < uint32(len(grpcKinds)) {
+	if code < uint32(len(grpcKinds)) && grpcKinds[code] != "" {
 		return grpcKinds[code].verdict()
 	}
-	return KindUnknown.verdict()
+	return Verdict{}
 }
