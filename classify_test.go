@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +26,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 )
+
 // The verdicts that the tables below speak of.
 
 func counted(k toolcircuit.Kind) toolcircuit.Verdict {
@@ -386,6 +390,326 @@ func TestMarkers(t *testing.T) {
 		require.EqualError(t, err, busy.Error())
 	}
 	require.Same(t, busy, toolcircuit.RetryAfter(busy, 0), "returned as it was")
+}
+
+// The strongest branch decides, however the branches were joined.
+func TestN07Branches(t *testing.T) {
+	status := func(code int, wait time.Duration) error {
+		return &toolcircuit.HTTPError{StatusCode: code, RetryAfter: wait}
+	}
+	hour := status(429, time.Hour)
+	for name, row := range map[string]struct {
+		branches []error
+		want     toolcircuit.Verdict
+	}{
+		"a fault beside a mistake":      {[]error{status(404, 0), status(503, 0)}, unavailable},
+		"a pause beside a mistake":      {[]error{status(401, 0), hour}, paused(toolcircuit.KindRateLimited, time.Hour)},
+		"a pause beside a fault":        {[]error{status(503, 2*time.Hour), hour}, paused(toolcircuit.KindRateLimited, time.Hour)},
+		"a fault beside a cancel":       {[]error{context.Canceled, status(503, 0)}, unavailable},
+		"a fault beside a duplicate":    {[]error{toolcircuit.Duplicate(errOpaque), errOpaque, lateErr{true}}, timeout},
+		"a duplicate beside a mistake":  {[]error{status(404, 0), toolcircuit.Duplicate(errOpaque)}, healed(toolcircuit.KindDuplicate)},
+		"a mistake beside nothing":      {[]error{errOpaque, status(404, 0)}, notFound},
+		"benign beside nothing":         {[]error{errOpaque, toolcircuit.Benign(errOpaque)}, unknown},
+		"benign beside a fault":         {[]error{toolcircuit.Benign(status(503, 0)), lateErr{true}}, timeout},
+		"benign beside a mistake":       {[]error{toolcircuit.Benign(errOpaque), status(404, 0)}, notFound},
+		"the longer of two waits":       {[]error{status(503, time.Second), status(502, time.Minute)}, after(unavailable, time.Minute)},
+		"the longer of two pauses":      {[]error{hour, status(429, time.Minute), toolcircuit.RetryAfter(errOpaque, 2*time.Hour)}, paused(toolcircuit.KindRateLimited, 2*time.Hour)},
+		"a wait, whatever the kind":     {[]error{lateErr{true}, status(503, time.Second)}, after(unavailable, time.Second)},
+		"of equals, the kind in order":  {[]error{status(503, 0), status(429, 0), lateErr{true}}, timeout},
+		"of mistakes, the kind, too":    {[]error{status(409, 0), status(404, 0), status(400, 0), status(401, 0)}, ignored(toolcircuit.KindUnauthorized)},
+		"a fault deeper":                {[]error{status(404, 0), chain{errors.Join(errOpaque, chain{lateErr{true}})}}, timeout},
+		"a mark deeper":                 {[]error{errOpaque, fmt.Errorf("%w: %w", status(404, 0), toolcircuit.Fault(errOpaque))}, unavailable},
+		"a mark above branches":         {[]error{status(404, 0), toolcircuit.Benign(errors.Join(lateErr{true}, hour))}, ignored(toolcircuit.KindRateLimited)},
+		"marked, of its own branches":   {[]error{status(404, 0), toolcircuit.Fault(errors.Join(errOpaque, hour))}, after(rateLimited, time.Hour)},
+		"a refusal beside all the rest": {[]error{toolcircuit.Fault(hour), toolcircuit.ErrCircuitOpen, status(503, 0)}, rejected},
+		"a refusal under a mark":        {[]error{hour, toolcircuit.Benign(toolcircuit.ErrCircuitOpen)}, rejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, order := range orders(row.branches) {
+				require.Equal(t, row.want, verdictOn(errors.Join(order...)))
+				require.Equal(t, row.want, verdictOn(chain{&loop{next: append([]error{nil, (*apiError)(nil)}, order...)}}), "with nils between")
+			}
+		})
+	}
+}
+
+// orders returns errs in each order.
+func orders(errs []error) (all [][]error) {
+	if len(errs) == 0 {
+		return [][]error{nil}
+	}
+	for i := range errs {
+		rest := append(slices.Clone(errs[:i]), errs[i+1:]...)
+		for _, order := range orders(rest) {
+			all = append(all, append([]error{errs[i]}, order...))
+		}
+	}
+	return all
+}
+
+// Along one chain the outermost decides, also above branches.
+func TestClassifyChain(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"status around a reset":       {&statusError{404, syscall.ECONNRESET}, notFound},
+		"status around branches":      {&statusError{404, errors.Join(errOpaque, syscall.ECONNRESET)}, notFound},
+		"no status around a reset":    {&statusError{0, dial(syscall.ECONNREFUSED)}, unavailable},
+		"success around a fault":      {&statusError{200, throttle("overloaded")}, unknown},
+		"throttled as a bad request":  {&statusError{400, chain{throttle("ThrottlingException")}}, rateLimited},
+		"throttled as unavailable":    {&statusError{503, throttle("SlowDown")}, rateLimited},
+		"throttled with a success":    {&statusError{200, throttle("SlowDown")}, rateLimited},
+		"throttled in one branch":     {&statusError{400, errors.Join(errOpaque, throttle("SlowDown"))}, rateLimited},
+		"another code in a bad one":   {&statusError{400, throttle("ValidationException")}, invalid},
+		"a mark in a branch under it": {&statusError{404, errors.Join(errOpaque, toolcircuit.Fault(errOpaque))}, unavailable},
+		"a timeout around a throttle": {&toolcircuit.CallTimeoutError{Err: throttle("SlowDown")}, timeout},
+		"lost connection of a pool":   {fmt.Errorf("query: %w", driver.ErrBadConn), unavailable},
+		"end of file by Is":           {get(alias{io.EOF}), unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, verdictOn(row.err))
+		})
+	}
+}
+
+// Errors of the shapes that SDKs have.
+type (
+	statusError struct {
+		StatusCode int
+		error
+	}
+	throttle string // an AWS code
+	panicky  int    // each method panics in turn
+)
+
+func (e *statusError) Unwrap() error { return e.error }
+func (e throttle) Error() string     { return string(e) }
+func (e throttle) ErrorCode() string { return string(e) }
+func (e panicky) Error() string      { panic("Error") }
+func (e panicky) Is(error) bool      { return e.at(0) }
+func (e panicky) Timeout() bool      { return e.at(1) }
+func (e panicky) StatusCode() int    { e.at(2); return 200 }
+func (e panicky) Unwrap() error      { e.at(3); return nil }
+
+func (e panicky) at(method panicky) bool {
+	if e == method {
+		panic("method")
+	}
+	return false
+}
+
+// A method that panics says nothing, and leaves what others say.
+func TestClassifyMethodsThatPanic(t *testing.T) {
+	for method := range panicky(4) {
+		require.Equal(t, unknown, verdictOn(method), method)
+		require.Equal(t, timeout, verdictOn(errors.Join(method, lateErr{true})), method)
+	}
+}
+
+// A caller's mistake that the tool found itself says so, and no more.
+func TestN08Invalid(t *testing.T) {
+	wrong := errors.New("date must be YYYY-MM-DD")
+	for _, err := range []error{toolcircuit.Invalid(wrong), fmt.Errorf("parse: %w", toolcircuit.Invalid(wrong)), errors.Join(errOpaque, toolcircuit.Invalid(wrong))} {
+		require.Equal(t, invalid, verdictOn(err))
+		require.False(t, toolcircuit.Retryable(err))
+		_, unclassified := settledWith(t, nil, toolcircuit.Policy{FailureThreshold: 1}, nil, err)
+		require.Zero(t, unclassified)
+	}
+}
+
+// Truncated arguments look like a truncated answer until the tool says whose they are.
+func TestN09ArgumentsOfAModel(t *testing.T) {
+	var args struct{}
+	err := json.NewDecoder(strings.NewReader(`{"q": "wea`)).Decode(&args)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, unavailable, verdictOn(err))
+	require.Equal(t, invalid, verdictOn(toolcircuit.Invalid(err)))
+}
+
+// A Classifier is asked before the marks of single branches, and after one above them all.
+func TestClassifierAndMarkedBranches(t *testing.T) {
+	says := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return invalid }
+	silent := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return toolcircuit.Verdict{} }
+	marked := toolcircuit.Fault(errOpaque)
+	for name, row := range map[string]struct {
+		says toolcircuit.Classifier
+		err  error
+		want toolcircuit.Verdict
+	}{
+		"mark above":           {says, chain{marked}, unavailable},
+		"mark above branches":  {says, toolcircuit.Fault(errors.Join(errOpaque, errOpaque)), unavailable},
+		"joined alone":         {says, errors.Join(nil, marked), unavailable},
+		"mark in a branch":     {says, errors.Join(errOpaque, marked), invalid},
+		"no opinion, a branch": {silent, errors.Join(errOpaque, marked), unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := settledWith(t, row.says, toolcircuit.Policy{}, nil, row.err)
+			require.Equal(t, row.want, got)
+		})
+	}
+}
+
+// FuzzClassifyTrees builds a tree of known and unknown errors from bytes and compares its effect with
+// that of a naive model: each way from the root to a leaf is looked at by itself, and the strongest
+// decides. Nothing panics, nothing heals without a mark, and no order of branches matters.
+func FuzzClassifyTrees(f *testing.F) {
+	for _, seed := range []string{"", "\x00", "\x80\x03\x01\x04", "\x83\x11\x12\x13", "\x90\x21\x85\x02\x14\x01\x0b", "\xff\xfe\x7f\x33\x82\x81\x0c"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, program []byte) {
+		if len(program) > 200 { // far below the bound on a walk
+			return
+		}
+		rest := program
+		tree := grow(&rest, 0)
+		want := tree.effect()
+		got := verdictOn(tree.error(false))
+		require.Equal(t, want, got.Effect, "%+v", got)
+		require.Equal(t, got, verdictOn(tree.error(true)), "in the other order")
+	})
+}
+
+// sprout is a node of the model's tree.
+type sprout struct {
+	wrap   func(...error) error // makes the error of those inside
+	says   toolcircuit.Effect   // where known
+	known  bool
+	mark   bool
+	status bool // what it says is a status
+	code   bool // it is a code of AWS for throttling
+	socket bool
+	none   bool // a typed nil
+	in     []*sprout
+}
+
+// grow reads one node and what it wraps from program.
+func grow(program *[]byte, depth int) *sprout {
+	op := byte(0)
+	if len(*program) > 0 {
+		op, *program = (*program)[0], (*program)[1:]
+	}
+	leaf := func(err error, known bool, says toolcircuit.Effect) *sprout {
+		return &sprout{wrap: func(...error) error { return err }, known: known, says: says}
+	}
+	mark := func(m func(error) error, says toolcircuit.Effect) *sprout {
+		return &sprout{wrap: func(in ...error) error { return m(in[0]) }, mark: true, says: says}
+	}
+	status := func(code int, known bool, says toolcircuit.Effect) *sprout {
+		return &sprout{wrap: func(in ...error) error { return &statusError{code, in[0]} }, known: known, status: known, says: says}
+	}
+	if op < 0x80 || depth > 20 {
+		leaves := []func() *sprout{
+			func() *sprout { return leaf(errOpaque, false, 0) },
+			func() *sprout { return leaf(&apiError{503}, false, 0) },
+			func() *sprout {
+				s := leaf((*apiError)(nil), false, 0)
+				s.none = true
+				return s
+			},
+			func() *sprout { return leaf(panicky(op%4), false, 0) },
+			func() *sprout { return leaf(&statusError{StatusCode: 302}, false, 0) },
+			func() *sprout { return leaf(syscall.ECONNRESET, true, toolcircuit.EffectCount) },
+			func() *sprout { return leaf(lateErr{true}, true, toolcircuit.EffectCount) },
+			func() *sprout { return leaf(&statusError{StatusCode: 503}, true, toolcircuit.EffectCount) },
+			func() *sprout { return leaf(notFoundErr, true, toolcircuit.EffectIgnore) },
+			func() *sprout { return leaf(context.Canceled, true, toolcircuit.EffectIgnore) },
+			func() *sprout {
+				return leaf(&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second}, true, toolcircuit.EffectPause)
+			},
+			func() *sprout {
+				s := leaf(throttle("SlowDown"), true, toolcircuit.EffectCount)
+				s.code = true
+				return s
+			},
+		}
+		return leaves[int(op)%len(leaves)]()
+	}
+	wraps := []func() *sprout{
+		func() *sprout { return &sprout{wrap: errors.Join} },
+		func() *sprout { return &sprout{wrap: func(in ...error) error { return &loop{next: in} }} },
+		func() *sprout { return &sprout{wrap: func(in ...error) error { return fmt.Errorf("call: %w", in[0]) }} },
+		func() *sprout { return &sprout{wrap: func(in ...error) error { return chain{in[0]} }} },
+		func() *sprout { return &sprout{wrap: func(in ...error) error { return get(in[0]) }} },
+		func() *sprout { return &sprout{wrap: func(in ...error) error { return dial(in[0]) }, socket: true} },
+		func() *sprout { return status(404, true, toolcircuit.EffectIgnore) },
+		func() *sprout { return status(503, true, toolcircuit.EffectCount) },
+		func() *sprout { return status(200, false, 0) },
+		func() *sprout { return mark(toolcircuit.Fault, toolcircuit.EffectCount) },
+		func() *sprout { return mark(toolcircuit.Benign, toolcircuit.EffectIgnore) },
+		func() *sprout { return mark(toolcircuit.Duplicate, toolcircuit.EffectHeal) },
+		func() *sprout { return mark(toolcircuit.Invalid, toolcircuit.EffectIgnore) },
+		func() *sprout {
+			return mark(func(err error) error { return toolcircuit.RetryAfter(err, time.Second) }, toolcircuit.EffectPause)
+		},
+	}
+	kind := int(op) % len(wraps)
+	s := wraps[kind]()
+	for range 1 + int(op)/len(wraps)%4 {
+		s.in = append(s.in, grow(program, depth+1))
+		if kind > 1 { // which wrap one error
+			break
+		}
+	}
+	return s
+}
+
+// error makes the error of s.
+func (s *sprout) error(reversed bool) error {
+	in := make([]error, len(s.in))
+	for i, child := range s.in {
+		in[i] = child.error(reversed)
+	}
+	if reversed {
+		slices.Reverse(in)
+	}
+	return s.wrap(in...)
+}
+
+// effect is the strongest of the ways down.
+func (s *sprout) effect() toolcircuit.Effect {
+	best := toolcircuit.EffectIgnore
+	order := []toolcircuit.Effect{toolcircuit.EffectIgnore, toolcircuit.EffectHeal, toolcircuit.EffectCount, toolcircuit.EffectPause}
+	for _, way := range s.ways(nil) {
+		if e := judgeWay(way); slices.Index(order, e) > slices.Index(order, best) {
+			best = e
+		}
+	}
+	return best
+}
+
+func (s *sprout) ways(above []*sprout) (all [][]*sprout) {
+	way := append(slices.Clone(above), s)
+	for _, child := range s.in {
+		if !child.none {
+			all = append(all, child.ways(way)...)
+		}
+	}
+	if all == nil {
+		return [][]*sprout{way}
+	}
+	return all
+}
+
+// judgeWay looks for a mark, then for the outermost that is known, then for a socket.
+func judgeWay(way []*sprout) toolcircuit.Effect {
+	for _, s := range way {
+		if s.mark {
+			return s.says
+		}
+	}
+	for i, s := range way {
+		if s.known && s.status && slices.ContainsFunc(way[i:], func(s *sprout) bool { return s.code }) {
+			return toolcircuit.EffectCount
+		}
+		if s.known {
+			return s.says
+		}
+	}
+	if slices.ContainsFunc(way, func(s *sprout) bool { return s.socket }) {
+		return toolcircuit.EffectCount
+	}
+	return toolcircuit.EffectIgnore
 }
 
 // A mark is older than the Classifier; the Classifier is older than the rules.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 )
+
 // A host name that does not exist is the caller's mistake.
 func TestA001NameInArgument(t *testing.T) {
 	err := get(dial(&net.DNSError{Err: "no such host", Name: "nowhere.invalid", IsNotFound: true}))
@@ -331,6 +334,272 @@ func TestClassifySockets(t *testing.T) {
 		require.Equal(t, unknown, verdictOn(err), "the error alone says nothing")
 		require.Equal(t, canceled, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}))
 	})
+}
+
+// An ordinary https API speaks HTTP/2, and none of its failures is a *net.OpError.
+func TestN01HTTP2(t *testing.T) {
+	abort := http.ErrAbortHandler
+	for name, handler := range map[string]http.HandlerFunc{
+		"before the headers": func(http.ResponseWriter, *http.Request) { panic(abort) },
+		"after the headers": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			panic(abort)
+		},
+		"in the body": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			_, _ = io.WriteString(w, "half")
+			w.(http.Flusher).Flush()
+			panic(abort)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reached := 0
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				reached++
+				require.Equal(t, 2, r.ProtoMajor)
+				handler(w, r)
+			}))
+			s.EnableHTTP2 = true
+			s.StartTLS()
+			defer s.Close()
+
+			circuit := toolcircuit.MustNew("api", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 3}})
+			for range 10 {
+				_, err := toolcircuit.Do(context.Background(), circuit, func(context.Context) (int64, error) {
+					resp, err := s.Client().Get(s.URL)
+					if err != nil {
+						return 0, err
+					}
+					defer resp.Body.Close()
+					return io.Copy(io.Discard, resp.Body)
+				})
+				require.Error(t, err)
+			}
+			require.Equal(t, 3, reached)
+			require.Equal(t, toolcircuit.KindUnavailable, circuit.Snapshot().Cause)
+			require.Zero(t, circuit.Snapshot().Unclassified)
+		})
+	}
+}
+
+// roundTripper is a base of which nothing is known.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// scripted answers each connection with what it is told, and closes it.
+func scripted(t *testing.T, answer string) (url string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = io.WriteString(conn, answer)
+			conn.Close()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// What net/http has no type for is told where it happens.
+func TestN02Transport(t *testing.T) {
+	proxied := func(t *testing.T) *http.Transport {
+		proxy, err := url.Parse(scripted(t, "HTTP/1.1 503 Service Unavailable\r\n\r\n"))
+		require.NoError(t, err)
+		return &http.Transport{Proxy: http.ProxyURL(proxy)}
+	}
+	for name, row := range map[string]struct {
+		answer string
+		base   func(*testing.T) *http.Transport
+		url    string
+		want   toolcircuit.Verdict
+	}{
+		"malformed response": {answer: "what?\r\n\r\n", want: unavailable},
+		"malformed header":   {answer: "HTTP/1.1 200 OK\r\nno colon\r\n\r\n", want: unavailable},
+		"bad length":         {answer: "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", want: unavailable},
+		"bad chunk":          {answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", want: unavailable},
+		"bad gzip":           {answer: "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 10\r\n\r\n0123456789", want: unavailable},
+		"proxy refuses":      {base: proxied, url: "https://dep.invalid/", want: unavailable},
+		"unknown scheme":     {url: "htp://dep.invalid/", want: unknown},
+		"no host":            {url: "http:///", want: unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := &http.Transport{}
+			if row.base != nil {
+				base = row.base(t)
+			}
+			if row.url == "" {
+				row.url = scripted(t, row.answer)
+			}
+			get := func(rt http.RoundTripper) error {
+				resp, err := (&http.Client{Transport: rt}).Get(row.url)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				_, err = io.Copy(io.Discard, resp.Body)
+				return err
+			}
+			plain := get(base)
+			require.Error(t, plain)
+			require.Equal(t, unknown, verdictOn(plain), "without Transport")
+			err := get(toolcircuit.Transport(base))
+			require.Equal(t, row.want, verdictOn(err))
+			require.EqualError(t, err, plain.Error(), "the text stays")
+		})
+	}
+}
+
+// A round trip is broken by what no rule knows, in a living request.
+func TestTransportRoundTrip(t *testing.T) {
+	gone, cancel := context.WithCancelCause(context.Background())
+	cancel(errOpaque)
+	notFound := &net.DNSError{IsNotFound: true}
+	for name, row := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want toolcircuit.Verdict
+		same bool
+	}{
+		"unknown":                {context.Background(), errOpaque, unavailable, false},
+		"known":                  {context.Background(), lateErr{true}, timeout, true},
+		"no such host":           {context.Background(), notFound, ignored(toolcircuit.KindNotFound), true},
+		"cancelled inside":       {context.Background(), context.Canceled, canceled, true},
+		"refused by a circuit":   {context.Background(), toolcircuit.ErrCircuitOpen, rejected, true},
+		"cause of the request's": {gone, errOpaque, unknown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rt := toolcircuit.Transport(roundTripper(func(*http.Request) (*http.Response, error) { return nil, row.err }))
+			req, err := http.NewRequestWithContext(row.ctx, http.MethodGet, "http://dep/", nil)
+			require.NoError(t, err)
+			_, err = rt.RoundTrip(req)
+			require.ErrorIs(t, err, row.err)
+			require.Equal(t, row.want, verdictOn(err))
+			require.Equal(t, row.same, err == row.err)
+			require.EqualError(t, err, row.err.Error())
+		})
+	}
+}
+
+// brokenBody gives its bytes and then its error.
+type brokenBody struct {
+	text string
+	err  error
+}
+
+func (b *brokenBody) Read(p []byte) (n int, err error) {
+	n = copy(p, b.text)
+	b.text = b.text[n:]
+	if b.text == "" {
+		err = b.err
+	}
+	return n, err
+}
+
+func (b *brokenBody) Close() error { return errOpaque }
+
+func TestTransportBody(t *testing.T) {
+	send := func(t *testing.T, ctx context.Context, code int, body io.ReadCloser) *http.Response {
+		rt := toolcircuit.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: code, Body: body}, nil
+		}))
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://dep/", nil)
+		require.NoError(t, err)
+		resp, err := rt.RoundTrip(req)
+		require.NoError(t, err)
+		return resp
+	}
+	lost := errors.New("http2: client connection lost")
+
+	resp := send(t, context.Background(), 200, &brokenBody{"half", lost})
+	got, err := io.ReadAll(resp.Body)
+	require.Equal(t, "half", string(got))
+	require.ErrorIs(t, err, lost)
+	require.Equal(t, unavailable, verdictOn(err))
+	require.Equal(t, errOpaque, resp.Body.Close(), "the body's own")
+	_, err = resp.Body.Read(nil)
+	require.Same(t, lost, err, "read after the caller has closed it")
+
+	resp = send(t, context.Background(), 200, &brokenBody{"all", io.EOF})
+	got, err = io.ReadAll(resp.Body)
+	require.Equal(t, "all", string(got))
+	require.NoError(t, err)
+
+	resp = send(t, context.Background(), 200, &brokenBody{"", io.ErrUnexpectedEOF})
+	_, err = resp.Body.Read(make([]byte, 1))
+	require.True(t, err == io.ErrUnexpectedEOF, "what is known stays comparable")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	resp = send(t, ctx, 200, &brokenBody{"", lost})
+	cancel()
+	_, err = resp.Body.Read(make([]byte, 1))
+	require.Same(t, lost, err, "the caller has gone")
+
+	raw := &brokenBody{"", lost}
+	resp = send(t, context.Background(), http.StatusSwitchingProtocols, raw)
+	require.Same(t, raw, resp.Body, "which can be written to")
+
+	closed := false
+	base := struct {
+		roundTripper
+		closer
+	}{closer: func() { closed = true }}
+	(&http.Client{Transport: toolcircuit.Transport(base)}).CloseIdleConnections()
+	require.True(t, closed)
+	(&http.Client{Transport: toolcircuit.Transport(roundTripper(nil))}).CloseIdleConnections()
+}
+
+type closer func()
+
+func (f closer) CloseIdleConnections() { f() }
+
+// GitHub says so with 403, and gives the time as a date.
+func TestHTTPStatusSpentRate(t *testing.T) {
+	date := time.Date(2026, 11, 29, 14, 0, 0, 0, time.UTC)
+	reset := strconv.FormatInt(date.Add(90*time.Second).Unix(), 10)
+	header := func(pairs ...string) http.Header {
+		h := http.Header{"Date": {date.Format(http.TimeFormat)}}
+		for i := 0; i < len(pairs); i += 2 {
+			h[pairs[i]] = []string{pairs[i+1]}
+		}
+		return h
+	}
+	limit := func(d time.Duration) toolcircuit.Verdict { return paused(toolcircuit.KindRateLimited, d) }
+	for name, row := range map[string]struct {
+		code   int
+		header http.Header
+		want   toolcircuit.Verdict
+	}{
+		"spent, with the time":         {403, header("X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", reset), limit(90 * time.Second)},
+		"spelled another way":          {403, header("x-ratelimit-remaining", "0", "x-ratelimit-reset", reset), limit(90 * time.Second)},
+		"the longer of two waits":      {403, header("X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", reset, "Retry-After", "100"), limit(100 * time.Second)},
+		"spent, no time":               {403, header("X-Ratelimit-Remaining", "0"), rateLimited},
+		"spent, time in seconds":       {403, header("X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "90"), rateLimited},
+		"spent, no Date":               {403, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {reset}}, rateLimited},
+		"not spent":                    {403, header("X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", reset), ignored(toolcircuit.KindUnauthorized)},
+		"told when":                    {403, header("Retry-After", "7"), limit(7 * time.Second)},
+		"too many requests, spent":     {429, header("X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", reset), limit(90 * time.Second)},
+		"too many requests, not spent": {429, header("X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", reset), rateLimited},
+		"another status":               {503, header("X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", reset), unavailable},
+		"milliseconds":                 {429, header("Retry-After-Ms", "1500"), limit(1500 * time.Millisecond)},
+		"milliseconds, as of Azure":    {503, header("X-Ms-Retry-After-Ms", "20"), after(unavailable, 20*time.Millisecond)},
+		"seconds beside milliseconds":  {429, header("Retry-After", "1", "retry-after-ms", "1500"), limit(1500 * time.Millisecond)},
+		"milliseconds that are none":   {429, header("Retry-After-Ms", "1.5s"), rateLimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, row.want, toolcircuit.HTTPStatus(row.code, row.header))
+			err := toolcircuit.CheckResponse(&http.Response{StatusCode: row.code, Header: row.header})
+			if row.want.RetryAfter > 0 {
+				require.Equal(t, row.want, verdictOn(err))
+			}
+		})
+	}
 }
 
 // The status of a response as an error that the default rules know.
