@@ -86,11 +86,12 @@ func (b *branch) read(s shape.Said) {
 	b.explain(s)
 }
 
-// explain corrects the status of an answer by the code inside: AWS answers a throttled call with
-// 400, too.
+// explain corrects the status of an answer by what is known besides: AWS answers a throttled call
+// with 400, too.
 func (b *branch) explain(s shape.Said) {
 	if s.Throttled {
-		b.verdict, b.answer = KindRateLimited.verdict().told(max(s.Wait, shape.ReadHints(b.header).Wait)), false
+		wait := shape.ReadHints(b.header).For(http.StatusTooManyRequests)
+		b.verdict, b.answer = KindRateLimited.verdict().told(max(s.Wait, wait)), false
 	}
 }
 
@@ -159,7 +160,8 @@ func timedOut(err error) bool {
 //
 //   - Retry-After by RFC 9110 section 10.2.3, a date against the response's own Date, without
 //     which it is no hint: the two clocks need not agree
-//   - Retry-After-Ms and X-Ms-Retry-After-Ms, as OpenAI and Azure send them
+//   - Retry-After-Ms, X-Ms-Retry-After-Ms and X-Amz-Retry-After in milliseconds, as OpenAI, Azure
+//     and AWS send them
 //   - with 403 and 429, X-RateLimit-Reset in seconds of Unix time against Date, if
 //     X-RateLimit-Remaining is 0:
 //     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api

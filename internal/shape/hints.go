@@ -46,18 +46,17 @@ func ReadHints(h http.Header) (found Hints) {
 			}
 		case len("Retry-After-Ms"), len("X-Ms-Retry-After-Ms"):
 			if strings.EqualFold(key, "Retry-After-Ms") || strings.EqualFold(key, "X-Ms-Retry-After-Ms") {
-				for _, line := range lines {
-					d, _ := digits(line, time.Millisecond)
-					found.Wait = max(found.Wait, d)
-				}
+				found.milliseconds(lines)
 			}
 		case len("X-RateLimit-Remaining"):
 			if strings.EqualFold(key, "X-RateLimit-Remaining") {
 				found.Spent = found.Spent || slices.Contains(lines, "0")
 			}
-		case len("X-RateLimit-Reset"):
+		case len("X-RateLimit-Reset"): // and X-Amz-Retry-After
 			if strings.EqualFold(key, "X-RateLimit-Reset") {
 				resets = append(resets, lines...)
+			} else if strings.EqualFold(key, "X-Amz-Retry-After") {
+				found.milliseconds(lines)
 			}
 		}
 	}
@@ -81,6 +80,14 @@ func ReadHints(h http.Header) (found Hints) {
 		}
 	}
 	return found
+}
+
+// milliseconds takes in a wait in milliseconds.
+func (h *Hints) milliseconds(lines []string) {
+	for _, line := range lines {
+		d, _ := digits(line, time.Millisecond)
+		h.Wait = max(h.Wait, d)
+	}
 }
 
 // digits returns the number of units that text says, the longest duration if that is too long for

@@ -40,11 +40,11 @@ func fieldsOf(t reflect.Type) (found []field) {
 
 // fieldOf returns how to read the first exported field of t that has exactly the type want and
 // one of names; nil if there is none.
-func fieldOf(t, want reflect.Type, names ...string) func(error) reflect.Value {
+func fieldOf(t, want reflect.Type, names ...string) func(reflect.Value) reflect.Value {
 	for _, name := range names {
 		for _, f := range fieldsOf(t) {
 			if f.Name == name && f.Type == want {
-				return func(err error) reflect.Value { return f.in(reflect.ValueOf(err)) }
+				return f.in
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func headerOf(t reflect.Type) func(error) http.Header {
 		if header == nil {
 			return nil
 		}
-		h, _ := header(err).Interface().(http.Header)
+		h, _ := header(reflect.ValueOf(err)).Interface().(http.Header)
 		return h
 	}
 }

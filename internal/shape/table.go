@@ -15,10 +15,9 @@ import (
 // program where a name is a variable.
 var table = [...]func(reflect.Type) reader{
 	// An exported field of type *http.Response, or one pointer away in a field ...Response.
-	// openai-go v3.99.0 Error, anthropic-sdk-go v1.84.0 Error, go-github v88 ErrorResponse,
-	// azcore v1.24.0 ResponseError, oauth2 v0.38.0 RetrieveError, smithy-go v1.28.0
-	// transport/http ResponseError, aws-sdk-go-v2 v1.48.0 aws/transport/http ResponseError,
-	// stripe-go v86 Error.
+	// openai-go v3.99.0 Error, anthropic-sdk-go v1.84.0 Error, go-github v88.0.0 ErrorResponse
+	// and others, azcore v1.24.0 ResponseError, oauth2 v0.38.0 RetrieveError, smithy-go v1.28.9
+	// and aws-sdk-go-v2 v1.48.0 transport/http.ResponseError, stripe-go v85.0.0 Error.
 	response,
 
 	// HTTPStatusCode() int. slack v0.36.0 StatusCodeError.
@@ -32,7 +31,7 @@ var table = [...]func(reflect.Type) reader{
 		}
 	},
 
-	// StatusCode() int. aws-sdk-go v1.55.8 awserr.RequestFailure.
+	// StatusCode() int, a common name.
 	func(t reflect.Type) reader {
 		if !t.Implements(typeOf[interface{ StatusCode() int }]()) {
 			return nil
@@ -43,15 +42,15 @@ var table = [...]func(reflect.Type) reader{
 		}
 	},
 
-	// Fields StatusCode or HTTPStatusCode int. minio-go v7.4.1 ErrorResponse, vault/api
-	// v1.24.0 ResponseError.
+	// Fields StatusCode or HTTPStatusCode int. minio-go v7.4.1 ErrorResponse, vault/api v1.23.0
+	// ResponseError.
 	func(t reflect.Type) reader {
 		code := fieldOf(t, typeOf[int](), "StatusCode", "HTTPStatusCode")
 		if code == nil {
 			return nil
 		}
 		header := headerOf(t)
-		return func(err error) Said { return status(int(code(err).Int()), header(err)) }
+		return func(err error) Said { return status(int(code(reflect.ValueOf(err)).Int()), header(err)) }
 	},
 
 	// Code int beside Header http.Header, or beside a Status string that fits an answer.
@@ -69,7 +68,7 @@ var table = [...]func(reflect.Type) reader{
 	// k8s.io/apimachinery v0.37.2 api/errors.StatusError.
 	kubernetesStatus,
 
-	// ErrorCode() string among AWS's codes for throttling. smithy-go v1.28.0 GenericAPIError,
+	// ErrorCode() string among AWS's codes for throttling. smithy-go v1.28.9 GenericAPIError,
 	// dynamodb v1.74.0 types.ProvisionedThroughputExceededException.
 	func(t reflect.Type) reader {
 		if !t.Implements(typeOf[interface{ ErrorCode() string }]()) {
@@ -79,6 +78,10 @@ var table = [...]func(reflect.Type) reader{
 			return Said{Throttled: throttles[err.(interface{ ErrorCode() string }).ErrorCode()]}
 		}
 	},
+
+	// A field Rate with Limit and Remaining int. go-github v88.0.0 RateLimitError, which it also
+	// makes up itself, without a header, until the rate is reset.
+	spentRate,
 
 	// Type() of kind string. anthropic-sdk-go v1.84.0 Error, in mid-stream, where the status
 	// is 200.
@@ -107,7 +110,7 @@ var table = [...]func(reflect.Type) reader{
 			return nil
 		}
 		return func(err error) Said {
-			code, _ := state(err).Interface().([5]byte)
+			code, _ := state(reflect.ValueOf(err)).Interface().([5]byte)
 			return Said{Kind: sqlState(string(code[:]))}
 		}
 	},
@@ -120,9 +123,13 @@ var table = [...]func(reflect.Type) reader{
 		return func(err error) Said {
 			has := err.(interface{ HasErrorLabel(string) bool }).HasErrorLabel
 			switch {
+			case has("NetworkTimeoutError"), has("ExceededTimeLimitError"):
+				return Said{Kind: "timeout"}
+			case has("NetworkError"): // SystemOverloadedError, too, where nobody listens
+				return Said{Kind: "unavailable"}
 			case has("SystemOverloadedError"):
 				return Said{Kind: "rate_limited"}
-			case has("NetworkError"), has("RetryableWriteError"):
+			case has("RetryableWriteError"):
 				return Said{Kind: "unavailable"}
 			}
 			return Said{}
@@ -134,7 +141,7 @@ var table = [...]func(reflect.Type) reader{
 	http2Error,
 
 	// A field RetryAfter time.Duration or *time.Duration. slack v0.36.0 RateLimitedError,
-	// go-github v88 AbuseRateLimitError.
+	// go-github v88.0.0 AbuseRateLimitError.
 	func(t reflect.Type) reader {
 		wait := fieldOf(t, typeOf[time.Duration](), "RetryAfter")
 		if wait == nil {
@@ -144,7 +151,7 @@ var table = [...]func(reflect.Type) reader{
 			return nil
 		}
 		return func(err error) Said {
-			d := reflect.Indirect(wait(err))
+			d := reflect.Indirect(wait(reflect.ValueOf(err)))
 			if !d.IsValid() || d.Int() <= 0 {
 				return Said{}
 			}
@@ -228,13 +235,13 @@ func codeInCompany(t reflect.Type) reader {
 		details = fieldOf(t, typeOf[[]any](), "Details")
 	}
 	return func(err error) Said {
-		n := int(code(err).Int())
-		if header == nil && !fits(n, word(err).String()) {
+		n := int(code(reflect.ValueOf(err)).Int())
+		if header == nil && !fits(n, word(reflect.ValueOf(err)).String()) {
 			return Said{}
 		}
 		s := status(n, headers(err))
 		if s.Status != 0 && details != nil {
-			s.Wait = retryInfo(details(err).Interface())
+			s.Wait = retryInfo(details(reflect.ValueOf(err)).Interface())
 		}
 		return s
 	}
@@ -274,6 +281,23 @@ func retryInfo(details any) (wait time.Duration) {
 		}
 	}
 	return wait
+}
+
+func spentRate(t reflect.Type) reader {
+	for _, f := range fieldsOf(t) {
+		if f.Name != "Rate" {
+			continue
+		}
+		left, limit := fieldOf(f.Type, typeOf[int](), "Remaining"), fieldOf(f.Type, typeOf[int](), "Limit")
+		if left == nil || limit == nil {
+			continue
+		}
+		return func(err error) Said {
+			rate := f.in(reflect.ValueOf(err))
+			return Said{Throttled: left(rate).Int() == 0 && limit(rate).Int() > 0}
+		}
+	}
+	return nil
 }
 
 func kubernetesStatus(t reflect.Type) reader {
