@@ -265,7 +265,7 @@ func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
 				return
 			}
 		}
-		if has(err, ErrCircuitOpen) {
+		if err != nil && judge(err).refused {
 			refusal = &OpenError{}
 		}
 	})
