@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/url"
 	"sync"
@@ -123,7 +124,7 @@ func (h *hint) lost(err error) error {
 		return nil
 	}
 	var unsent *url.Error
-	if known == nil && errors.As(err, &unsent) {
+	if known == nil && errors.As(err, &unsent) && counts(unsent.Err) {
 		known = io.ErrUnexpectedEOF // no response; net/http's own errors for that have no type
 	}
 	if known != nil {
@@ -135,6 +136,19 @@ func (h *hint) lost(err error) error {
 		}
 	}
 	return err
+}
+
+// countsUnknown judges errors alone.
+var countsUnknown = toolcircuit.MustNew("transport", toolcircuit.Options{
+	Policy: toolcircuit.Policy{FailureThreshold: math.MaxInt, CountUnknown: true},
+})
+
+// counts reports whether err counts where unknown errors do: not if a RoundTripper says that its
+// error means nothing.
+func counts(err error) bool {
+	p, _ := countsUnknown.Allow(context.Background())
+	v, _ := p.Settle(context.Background(), nil, err)
+	return v.Effect == toolcircuit.EffectCount
 }
 
 // transportError is an error of the SDK with what it left out.
