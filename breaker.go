@@ -25,6 +25,8 @@ import (
 	"sync/atomic"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/toolcircuit/toolcircuit/internal/hook"
 )
 
 // Options make a circuit. The zero value is usable; New copies it.
@@ -83,7 +85,12 @@ type settings struct {
 	injected bool // clock came from Options
 	seed     uint64
 	onEvent  func(context.Context, Event)
+	untimed  bool // onEvent does not read Elapsed
 	onCall   func(context.Context, Call)
+}
+
+func init() {
+	hook.Untimed = func(c any) { c.(*ToolCircuit).untimed = true }
 }
 
 // New returns a closed circuit for a dependency, whose name must not be empty. Options are

@@ -217,7 +217,7 @@ type rules struct {
 
 func (st *settings) newRules(p Policy) *rules {
 	r := &rules{Policy: p.withDefaults(), given: p}
-	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil || st.onCall != nil
+	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil && !st.untimed || st.onCall != nil
 	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
 	return r
 }
