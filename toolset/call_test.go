@@ -174,7 +174,7 @@ func TestContextOfTheOperation(t *testing.T) {
 
 func TestA058WritesDoNotProbe(t *testing.T) {
 	r := newRig(t, toolset.Config{Tools: map[string]toolset.Tool{
-		"refund": {Dependency: "bank", SideEffects: true},
+		"refund": {Dependency: "bank", SideEffects: &yes},
 		"read":   {Dependency: "bank"},
 	}}, toolset.Options{})
 	r.trip("refund")

@@ -153,6 +153,7 @@ func (c Config) checkTools() error {
 
 // names is a list of names and patterns.
 type names struct {
+	all      bool // the pattern "*" is there
 	exact    map[string]bool
 	patterns []string
 }
@@ -160,9 +161,12 @@ type names struct {
 func newNames(list []string) names {
 	n := names{exact: map[string]bool{}}
 	for _, item := range list {
-		if strings.ContainsAny(item, `*?[\`) {
+		switch {
+		case item == "*":
+			n.all = true
+		case strings.ContainsAny(item, `*?[\`):
 			n.patterns = append(n.patterns, item)
-		} else {
+		default:
 			n.exact[item] = true
 		}
 	}
@@ -170,7 +174,7 @@ func newNames(list []string) names {
 }
 
 func (n names) match(name string) bool {
-	return n.exact[name] || slices.ContainsFunc(n.patterns, func(p string) bool {
+	return n.all || n.exact[name] || slices.ContainsFunc(n.patterns, func(p string) bool {
 		ok, _ := path.Match(p, name)
 		return ok
 	})

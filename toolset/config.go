@@ -35,14 +35,21 @@ type Config struct {
 	// Tools are the tools that need more than a name, by name.
 	Tools map[string]Tool `json:"tools,omitempty"`
 	// Monitored lists tools to guard, Excluded those to leave alone and never to offer: names
-	// or patterns of [path.Match], whose * does not reach beyond a slash. A tool without an
-	// entry in Tools is its own dependency. A pattern also guards names that a model invents:
-	// each makes a circuit, within MaxCircuits.
+	// or patterns. "*" alone matches every name. Any other pattern is one of [path.Match], where
+	// * and ? match no slash: "mcp-servers/*" matches mcp-servers/everything, and "mcp-*" does
+	// not. A tool without an entry in Tools is its own dependency. A pattern also guards names
+	// that a model invents: each makes a circuit, within MaxCircuits.
 	Monitored []string `json:"monitored,omitempty"`
 	Excluded  []string `json:"excluded,omitempty"`
 	// MaxCircuits caps the circuits kept. At the cap a new one evicts an idle, clean circuit if
 	// it finds one soon, otherwise a closed one with a streak or openings, which
 	// Snapshot.Forgotten counts. Circuits that are open, half-open or in use may exceed the cap.
+	//
+	// An open circuit that nobody calls any more is clean once its wait has been over for as
+	// long as its openings would take to fade in a closed one, with no probe out and no
+	// override. What goes with it is the memory that it was open: if the dependency is still
+	// down, the next outage takes FailureThreshold calls to see, where a probe takes one.
+	//
 	// Zero: 10000.
 	MaxCircuits int `json:"maxCircuits,omitempty"`
 	// IdleAfter is the time from one look at all circuits to the next. Each new circuit looks
@@ -78,8 +85,9 @@ type Tool struct {
 	Alternatives []string `json:"alternatives,omitempty"`
 	// NextActions are as in [toolcircuit.Tool].
 	NextActions []toolcircuit.Action `json:"nextActions,omitempty"`
-	// SideEffects keeps the tool from being the probe while another can be.
-	SideEffects bool `json:"sideEffects,omitempty"`
+	// SideEffects keeps the tool from being the probe while another can be. Nil: no, unless
+	// [Set.RaiseSideEffects] says otherwise.
+	SideEffects *bool `json:"sideEffects,omitempty"`
 }
 
 // Hide says which tools [Visible] leaves out.

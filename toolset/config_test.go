@@ -24,7 +24,7 @@ const fullJSON = `{
 	"dependencies": {"search-api": {"policy": {"cooldown": "10s"}, "maxInFlight": 4, "scoped": true}},
 	"tools": {
 		"web_search": {"dependency": "search-api", "alternatives": ["cached_search"], "nextActions": ["use_alternative"], "sideEffects": true},
-		"cached_search": {}
+		"cached_search": {"sideEffects": false}
 	},
 	"monitored": ["fetch_*"],
 	"excluded": ["fetch_local"],
@@ -43,9 +43,9 @@ var full = toolset.Config{
 			Dependency:   "search-api",
 			Alternatives: []string{"cached_search"},
 			NextActions:  []toolcircuit.Action{toolcircuit.ActionUseAlternative},
-			SideEffects:  true,
+			SideEffects:  &yes,
 		},
-		"cached_search": {},
+		"cached_search": {SideEffects: &no},
 	},
 	Monitored:   []string{"fetch_*"},
 	Excluded:    []string{"fetch_local"},
@@ -236,6 +236,10 @@ func TestNullIsLikeAbsent(t *testing.T) {
 	c := full
 	require.NoError(t, json.Unmarshal([]byte("null"), &c))
 	require.Equal(t, full, c)
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"hide": 1}`), &c), "toolset: config: hide: got 1")
+	require.Equal(t, full, c, "it is as it was after an error")
+	require.NoError(t, json.Unmarshal([]byte(`{"excluded": ["b"]}`), &c))
+	require.Equal(t, toolset.Config{Excluded: []string{"b"}}, c)
 	c, err := toolset.Load(strings.NewReader(`{"dependencies": {"a": {"policy": null, "maxInFlight": null}}, "tools": {"a": {"alternatives": null}}}`))
 	require.NoError(t, err)
 	require.Equal(t, toolset.Config{Dependencies: map[string]toolset.Dependency{"a": {}}, Tools: map[string]toolset.Tool{"a": {}}}, c)
@@ -468,7 +472,7 @@ func TestA064EveryFieldActs(t *testing.T) {
 		},
 		"Tool.SideEffects": {
 			toolset.Config{Tools: map[string]toolset.Tool{"a": {}}},
-			func(c *toolset.Config) { c.Tools = map[string]toolset.Tool{"a": {SideEffects: true}} },
+			func(c *toolset.Config) { c.Tools = map[string]toolset.Tool{"a": {SideEffects: &yes}} },
 			func(r *rig) any { r.trip("a"); r.clock.Add(time.Minute); return r.Circuit(r.ctx, "a").Ready() }, true, false,
 		},
 	}

@@ -25,7 +25,7 @@ func (s *Set) makeRoom(now time.Time, p *plan) {
 		for c := s.circuits.in(s.hand); c != nil && (s.due > 0 || full()); c = c.next {
 			if c.member.untouch() {
 				used = append(used, c.member)
-			} else if !s.evict(c.member, false) {
+			} else if !s.evict(c.member, now, false) {
 				idle = append(idle, c.member)
 			}
 		}
@@ -37,7 +37,7 @@ func (s *Set) makeRoom(now time.Time, p *plan) {
 	}{{used, false}, {idle, true}, {used, true}} {
 		for _, m := range next.members {
 			if full() {
-				s.evict(m, next.force)
+				s.evict(m, now, next.force)
 			}
 		}
 	}
@@ -45,13 +45,17 @@ func (s *Set) makeRoom(now time.Time, p *plan) {
 
 // evict makes a member leave if no call is under way and it loses nothing or, with force, no
 // more than what a closed circuit remembers, which is counted.
-func (s *Set) evict(m *member, force bool) bool {
-	if m.circuit.State() != toolcircuit.StateClosed || !m.retire() {
+func (s *Set) evict(m *member, now time.Time, force bool) bool {
+	if m.circuit.State() == toolcircuit.StateOpen || !m.retire() {
 		return false
 	}
-	snap := m.circuit.Snapshot() // only now, for until then a call could open it
+	snap := m.circuit.Snapshot() // only now, because until then a call could change it
+	closed := snap.State == toolcircuit.StateClosed
 	clean := snap.Streak == 0 && snap.Openings == 0 && snap.Window.Failures == 0
-	if snap.State != toolcircuit.StateClosed || !clean && !force {
+	if !closed {
+		clean = faded(snap, now)
+	}
+	if !clean && !(closed && force) {
 		m.stay()
 		return false
 	}
@@ -60,4 +64,24 @@ func (s *Set) evict(m *member, force bool) bool {
 	}
 	s.circuits.remove(m)
 	return true
+}
+
+// faded reports whether a circuit that is not closed has been left alone for so long that its
+// openings would have faded if it had closed at the end of its wait. The wait is at most what the
+// curve gives for the last opening with all its jitter. One that the dependency asked for may be
+// longer, so the circuit must also refuse nobody now.
+func faded(snap toolcircuit.Snapshot, now time.Time) bool {
+	if !snap.RetryAt.IsZero() || snap.Override != toolcircuit.OverrideNone {
+		return false
+	}
+	p, elapsed := snap.Policy, float64(now.Sub(snap.Since))
+	most := float64(p.MaxCooldown)
+	var wait, fade float64
+	for range snap.Openings {
+		wait = min(max(wait*p.Multiplier, float64(p.Cooldown)), most)
+		if fade += wait; fade > elapsed {
+			return false
+		}
+	}
+	return elapsed >= min(wait*(1+p.Jitter), most)+fade
 }

@@ -27,6 +27,7 @@ type plan struct {
 	dependencies        map[string]*dependency // that the config names
 	rest                *dependency            // stands for all others
 	overrides           map[string]toolcircuit.Override
+	raised              map[string]*toolcircuit.Tool // by RaiseSideEffects; how a tool without an entry is seen
 }
 
 // tool is a tool with an entry in the config.
@@ -58,6 +59,9 @@ func newPlan(c Config, root *toolcircuit.ToolCircuit, message func(toolcircuit.B
 		tools:        map[string]*tool{},
 		dependencies: map[string]*dependency{},
 	}
+	if prior != nil {
+		p.raised = prior.raised
+	}
 	p.rest = p.newDependency("", Dependency{}, root)
 	for name, d := range p.config.Dependencies {
 		p.dependencies[name] = p.newDependency(name, d, root)
@@ -88,6 +92,57 @@ func (p *plan) withOverride(name string, o toolcircuit.Override) *plan {
 	return &next
 }
 
+// RaiseSideEffects notes that tools have side effects, which an adapter may read from their
+// annotations. It is a hint: nothing lowers it, it outlives Apply, and [Tool].SideEffects of the
+// config wins over it. The tools need not be guarded, or not yet. Pass all tools of a list at
+// once.
+func (s *Set) RaiseSideEffects(tools ...string) {
+	s.inForce()
+	s.install(func(prior *plan) *plan {
+		raised := prior.withRaised(tools, s.message)
+		if raised == prior {
+			return prior
+		}
+		return newPlan(prior.config, s.root, s.message, raised)
+	})
+}
+
+// dependencyName returns the name of the dependency of a tool, guarded or not.
+func (s *Set) dependencyName(tool string) string {
+	_, d := s.plan.Load().resolve(tool)
+	if d == nil {
+		return cmp.Or(tool, s.unguarded.Dependency())
+	}
+	return cmp.Or(d.name, tool)
+}
+
+// withRaised returns p with more tools of which an adapter knows that they have side effects, p
+// itself if it has them all.
+func (p *plan) withRaised(tools []string, message func(toolcircuit.Blocked) string) *plan {
+	next := *p
+	next.raised = maps.Clone(p.raised)
+	if next.raised == nil {
+		next.raised = map[string]*toolcircuit.Tool{}
+	}
+	for _, name := range tools {
+		if next.raised[name] == nil {
+			next.raised[name] = &toolcircuit.Tool{Name: name, SideEffects: true, Message: message}
+		}
+	}
+	if len(next.raised) == len(p.raised) {
+		return p
+	}
+	return &next
+}
+
+// sideEffects reports whether a tool changes the world, guarded or not.
+func (p *plan) sideEffects(name string) bool {
+	if given := p.config.Tools[name].SideEffects; given != nil {
+		return *given
+	}
+	return p.raised[name] != nil
+}
+
 func (p *plan) newDependency(name string, d Dependency, root *toolcircuit.ToolCircuit) *dependency {
 	policy := p.config.base()
 	if d.Policy != nil {
@@ -114,13 +169,14 @@ func (p *plan) addTool(name string, c Tool, message func(toolcircuit.Blocked) st
 			Name:         name,
 			Alternatives: c.Alternatives,
 			NextActions:  c.NextActions,
-			SideEffects:  c.SideEffects,
+			SideEffects:  p.sideEffects(name),
 			Message:      message,
 		},
 		dependency: d,
 		excluded:   p.excluded.match(name),
 	}
-	if prior != nil && prior.tools[name] != nil && reflect.DeepEqual(prior.config.Tools[name], c) {
+	if prior != nil && prior.tools[name] != nil && reflect.DeepEqual(prior.config.Tools[name], c) &&
+		prior.tools[name].SideEffects == t.SideEffects {
 		t.Tool = prior.tools[name].Tool
 	}
 	d.tools = append(d.tools, name)
@@ -130,8 +186,8 @@ func (p *plan) addTool(name string, c Tool, message func(toolcircuit.Blocked) st
 	p.tools[name] = t
 }
 
-// resolve returns how a tool is guarded: as what, nil if it has no entry, and the settings of
-// its dependency, nil if it is not guarded.
+// resolve returns how a tool is guarded: as what, nil if nothing is known of it except its name,
+// and the settings of its dependency, nil if it is not guarded.
 func (p *plan) resolve(name string) (*toolcircuit.Tool, *dependency) {
 	if p.config.Disabled {
 		return nil, nil
@@ -150,7 +206,7 @@ func (p *plan) find(name string) (*toolcircuit.Tool, *dependency) {
 	if name == "" || !p.monitored.match(name) || p.excluded.match(name) {
 		return nil, nil
 	}
-	return nil, p.dependency(name)
+	return p.raised[name], p.dependency(name)
 }
 
 // dependency returns the settings of a dependency.
@@ -183,6 +239,7 @@ func (c Config) clone() Config {
 	for name, t := range c.Tools {
 		t.Alternatives = slices.Clone(t.Alternatives)
 		t.NextActions = slices.Clone(t.NextActions)
+		t.SideEffects = clone(t.SideEffects)
 		c.Tools[name] = t
 	}
 	c.Monitored = slices.Clone(c.Monitored)

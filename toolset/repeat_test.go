@@ -403,7 +403,7 @@ func TestR04KeyDropsFreeText(t *testing.T) {
 
 // What was not found may be there once something has been written.
 func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
-	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: true}, "read_file": {}}}
+	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: &yes}, "read_file": {}}}
 	a := newAgent(t, c, toolset.Limits{})
 	a.runs("read_file", `"x"`, nil, errMissing)
 	a.runs("list", `"x"`, "nothing", nil)
@@ -421,7 +421,7 @@ func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
 
 // The model is told to check whether a write took effect, so it must be able to.
 func TestEffectInDoubtCanBeChecked(t *testing.T) {
-	c := toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}, "get": {}}}
+	c := toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: &yes}, "get": {}}}
 	for name, failure := range map[string]error{
 		"timeout":     context.DeadlineExceeded,
 		"unavailable": errDown,
@@ -453,7 +453,7 @@ func TestEffectInDoubtCanBeChecked(t *testing.T) {
 
 // Writes that fail among others must not excuse one another.
 func TestEffectsInDoubtDoNotRestartTheCount(t *testing.T) {
-	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: true}}}, toolset.Limits{})
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: &yes}}}, toolset.Limits{})
 	for range 3 {
 		for i := range 6 {
 			a.runs("pay", fmt.Sprint(i), nil, errors.New("boom"))
@@ -465,7 +465,7 @@ func TestEffectsInDoubtDoNotRestartTheCount(t *testing.T) {
 }
 
 func TestDuplicateLetsFailuresBeTriedAgain(t *testing.T) {
-	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}}}, toolset.Limits{})
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: &yes}}}, toolset.Limits{})
 	for range 3 {
 		a.runs("get", `1`, nil, errors.New("locked"))
 	}
@@ -475,7 +475,7 @@ func TestDuplicateLetsFailuresBeTriedAgain(t *testing.T) {
 }
 
 func TestReadThatBeganBeforeTheWriteIsNotHeldAgainstTheRun(t *testing.T) {
-	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: true}}}, toolset.Limits{})
+	a := newAgent(t, toolset.Config{Tools: map[string]toolset.Tool{"create": {SideEffects: &yes}}}, toolset.Limits{})
 	early := a.begin1("get")
 	a.runs("create", `1`, "x", nil)
 	early.Settle(a.ctx, nil, errMissing)

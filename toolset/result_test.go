@@ -160,7 +160,7 @@ func TestR08SoftLeavesControlFlow(t *testing.T) {
 }
 
 func TestR53TimeoutOfAWriteIsNotRepeated(t *testing.T) {
-	r := newRig(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: true}}}, toolset.Options{})
+	r := newRig(t, toolset.Config{Tools: map[string]toolset.Tool{"pay": {SideEffects: &yes}}}, toolset.Options{})
 	ran := 0
 	result, err := toolset.WrapResult(r.Set, "pay", func(context.Context, int) (int, error) {
 		ran++

@@ -260,7 +260,7 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 		return c, nil
 	}
 	c.guarded = c.known && ctx.Err() == nil && !p.excluded.match(tool) // a ctx that is over is the circuit's to tell
-	c.writes = p.tools[tool] != nil && p.tools[tool].SideEffects
+	c.writes = p.sideEffects(tool)
 	now := r.set.clock.Now()
 	refusal := r.admit(c, now)
 	if refusal == nil {

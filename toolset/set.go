@@ -6,7 +6,7 @@
 //
 // A [Config] says what is guarded and how; it is data, and [Set.Apply] changes it at run time.
 // [Set.Allow] is the gate for runtimes and adapters, [Visible] says which tools a model should
-// be shown now, [ResultOf] what it should read.
+// be shown now, [Set.Watch] when that changes, [ResultOf] what the model should read.
 package toolset
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/hook"
 )
 
 // Options make a Set, beside its Config. The zero value is usable.
@@ -42,6 +43,7 @@ type Options struct {
 // safe for concurrent use.
 type Set struct {
 	clock      clock.Clock
+	onEvent    func(context.Context, toolcircuit.Event)
 	onCall     func(context.Context, toolcircuit.Call)
 	message    func(toolcircuit.Blocked) string
 	classifies bool                     // Options.Classify reads values
@@ -50,6 +52,7 @@ type Set struct {
 
 	plan     atomic.Pointer[plan]
 	circuits *table
+	watchers atomic.Pointer[[]*watcher]
 
 	mu    sync.Mutex // held to change circuits, never while a hook runs
 	hand  int        // the bucket that eviction looked at last
@@ -67,6 +70,7 @@ func New(c Config, o Options) (*Set, error) {
 	}
 	s := &Set{
 		clock:      o.Clock,
+		onEvent:    o.OnEvent,
 		onCall:     o.OnCall,
 		message:    o.Message,
 		classifies: o.Classify != nil,
@@ -79,7 +83,7 @@ func New(c Config, o Options) (*Set, error) {
 		Classify: o.Classify,
 		Clock:    o.Clock,
 		Seed:     o.Seed,
-		OnEvent:  o.OnEvent,
+		OnEvent:  s.event,
 	}
 	if o.OnCall != nil {
 		options.OnCall = s.named
@@ -87,6 +91,9 @@ func New(c Config, o Options) (*Set, error) {
 	var err error
 	if s.root, err = toolcircuit.New("toolset", options); err != nil {
 		return nil, fmt.Errorf("toolset: New: %w", err)
+	}
+	if o.OnEvent == nil {
+		hook.Untimed(s.root)
 	}
 	options.OnEvent, options.OnCall = nil, nil
 	if s.unguarded, err = toolcircuit.New("toolset", options); err != nil {
@@ -130,6 +137,7 @@ func (s *Set) Apply(c Config) error {
 		m.circuit.Reset()
 	}
 	s.align(func(*member) bool { return true })
+	s.tell()
 	return nil
 }
 
@@ -305,16 +313,8 @@ func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	}
 	s.install(func(prior *plan) *plan { return prior.withOverride(name, o) })
 	s.align(func(m *member) bool { return m.circuit.Dependency() == name })
+	s.tell()
 	return nil
-}
-
-// dependencyName returns the name of the dependency of a tool, guarded or not.
-func (s *Set) dependencyName(tool string) string {
-	_, d := s.plan.Load().resolve(tool)
-	if d == nil {
-		return cmp.Or(tool, s.unguarded.Dependency())
-	}
-	return cmp.Or(d.name, tool)
 }
 
 // dependencyOf returns the dependency of a tool that is guarded, now or without Disabled.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,6 +49,8 @@ type rig struct {
 }
 
 var steady = &toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute}
+
+var yes, no = true, false // for Tool.SideEffects
 
 var errDown = toolcircuit.Fault(errors.New("down"))
 
@@ -158,6 +162,97 @@ func TestA017NobodyListedIsNeverRefused(t *testing.T) {
 	r.apply(toolset.Config{Monitored: []string{"*"}})
 	require.True(t, r.Guards("run_tests"))
 	require.False(t, r.Guards(""))
+}
+
+// N38: "*" alone matches every name. In other patterns a * stops at a slash.
+func TestN38StarMatchesServerNames(t *testing.T) {
+	for _, row := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "search", true},
+		{"*", "mcp-servers/everything", true},
+		{"*", "a/b/c", true},
+		{"*", "", false},
+		{"mcp-*", "mcp-servers/everything", false},
+		{"mcp-servers/*", "mcp-servers/everything", true},
+		{"*/*", "mcp-servers/everything", true},
+		{"**", "mcp-servers/everything", false},
+	} {
+		r := newRig(t, toolset.Config{Monitored: []string{row.pattern}}, toolset.Options{})
+		require.Equal(t, row.want, r.Guards(row.name), row)
+		if row.want {
+			r.trip(row.name)
+			r.refused(row.name)
+			r.apply(toolset.Config{Monitored: []string{"*"}, Excluded: []string{row.pattern}})
+			require.False(t, r.Guards(row.name), row)
+		}
+	}
+}
+
+func TestRaiseSideEffects(t *testing.T) {
+	c := toolset.Config{
+		Tools: map[string]toolset.Tool{
+			"open":   {},
+			"read":   {SideEffects: &no},
+			"write":  {SideEffects: &yes},
+			"shared": {Dependency: "open"},
+		},
+		Monitored: []string{"any_*"},
+	}
+	r := newRig(t, c, toolset.Options{Message: func(b toolcircuit.Blocked) string { return "about " + b.Tool }})
+	tools := []string{"open", "read", "write", "shared", "any_tool"}
+	for _, tool := range []string{"open", "read", "write", "any_tool"} {
+		r.trip(tool)
+	}
+	r.clock.Add(time.Minute)
+	ready := func() (names []string) {
+		for _, tool := range tools {
+			if r.Circuit(r.ctx, tool).Ready() {
+				names = append(names, tool)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"open", "read", "shared", "any_tool"}, ready())
+	r.RaiseSideEffects()
+	r.RaiseSideEffects("read", "write", "any_tool", "later", "")
+	require.Equal(t, []string{"open", "read", "shared"}, ready(), "an explicit false stands")
+	r.RaiseSideEffects("open", "read")
+	require.Equal(t, []string{"read", "shared"}, ready())
+	require.Equal(t, "about any_tool", r.refused("any_tool").Message)
+	require.Equal(t, c.Tools, r.Config().Tools, "the config is as it was")
+	require.NoError(t, r.SetOverride("write", toolcircuit.OverrideNone))
+	r.apply(c)
+	require.Equal(t, []string{"read", "shared"}, ready())
+	c.Tools["read"], c.Tools["open"] = toolset.Tool{}, toolset.Tool{SideEffects: &no}
+	r.apply(c)
+	require.Equal(t, []string{"open", "shared"}, ready(), "the config decides again")
+
+	c.Monitored = []string{"later"}
+	r.apply(c)
+	r.trip("later")
+	r.clock.Add(time.Minute)
+	require.False(t, r.Circuit(r.ctx, "later").Ready())
+}
+
+// A session goes by the same: the success of a raised tool may have mended what failed.
+func TestRaisedToolsInASession(t *testing.T) {
+	for _, raised := range []bool{false, true} {
+		r := newRig(t, toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+		if raised {
+			r.RaiseSideEffects("write_file")
+		}
+		run, err := r.Session("run", toolset.Limits{})
+		require.NoError(t, err)
+		r.ctx = toolset.WithSession(r.ctx, run)
+		notFound := &toolcircuit.HTTPError{StatusCode: 404}
+		r.call("read_file", notFound)
+		r.call("write_file", nil)
+		ran := false
+		toolset.Do(r.ctx, r.Set, "read_file", nil, func(context.Context) (int, error) { ran = true; return 0, nil })
+		require.Equal(t, raised, ran)
+	}
 }
 
 func TestA061SettingsPerTool(t *testing.T) {
@@ -490,6 +585,168 @@ func TestF68TroubleWithoutAStreak(t *testing.T) {
 	}
 }
 
+// N42: circuits that an outage opened and that nobody calls any more do not stay for good.
+func TestN42AbandonedOpenCircuitsGo(t *testing.T) {
+	const bound = 100
+	r := newRig(t, toolset.Config{
+		Dependencies: map[string]toolset.Dependency{"api": {Scoped: true}},
+		Tools:        map[string]toolset.Tool{"search": {Dependency: "api"}},
+		MaxCircuits:  bound,
+	}, toolset.Options{})
+	for i := range 3000 {
+		r.in(fmt.Sprint("tenant ", i)).trip("search")
+	}
+	r.clock.Add(2*time.Minute - 1) // the wait, and as long again until the opening has faded
+	for i := range 500 {
+		r.in(fmt.Sprint("early ", i)).call("search", nil)
+	}
+	require.GreaterOrEqual(t, len(r.circuits()), 3000)
+	r.clock.Add(1)
+	for i := range 500 {
+		r.in(fmt.Sprint("late ", i)).call("search", nil)
+	}
+	require.Len(t, r.circuits(), bound)
+	require.Zero(t, r.Snapshot().Forgotten, "nothing was in memory any more")
+	r.in("tenant 0").trip("search") // the price: a threshold of calls, where a probe is one
+	r.in("tenant 0").refused("search")
+}
+
+func TestN42WhenAnOpenCircuitGoes(t *testing.T) {
+	full := func(r *rig) {
+		for i := range 200 {
+			r.call(fmt.Sprint("other ", i), nil)
+		}
+	}
+	kept := func(r *rig) bool { return slices.Contains(r.circuits(), "key") }
+	for name, row := range map[string]struct {
+		policy toolcircuit.Policy
+		open   func(*rig)
+		goes   time.Duration // after its last opening, 0: never
+	}{
+		"opened once": {toolcircuit.Policy{}, func(r *rig) { r.call("key", errDown) }, 2 * time.Minute},
+		"opened three times": {toolcircuit.Policy{}, func(r *rig) {
+			r.call("key", errDown)
+			r.clock.Add(time.Minute)
+			r.call("key", errDown)
+			r.clock.Add(2 * time.Minute)
+			r.call("key", errDown)
+		}, 4*time.Minute + (1+2+4)*time.Minute},
+		"at the cap": {toolcircuit.Policy{MaxCooldown: 90 * time.Second}, func(r *rig) {
+			r.call("key", errDown)
+			r.clock.Add(time.Minute)
+			r.call("key", errDown)
+			r.clock.Add(90 * time.Second)
+			r.call("key", errDown)
+		}, (90 + 60 + 90 + 90) * time.Second},
+		"jitter":            {toolcircuit.Policy{Jitter: 0.5}, func(r *rig) { r.call("key", errDown) }, 150 * time.Second},
+		"jitter at the cap": {toolcircuit.Policy{Jitter: 1, MaxCooldown: 90 * time.Second}, func(r *rig) { r.call("key", errDown) }, 150 * time.Second},
+		"probe out beside the Set": {toolcircuit.Policy{ProbeTimeout: time.Hour}, func(r *rig) {
+			r.call("key", errDown)
+			r.clock.Add(time.Minute)
+			permit, err := r.Circuit(r.ctx, "key").Allow(r.ctx)
+			require.NoError(t, err)
+			t.Cleanup(permit.Release)
+		}, time.Hour},
+		"asked": {toolcircuit.Policy{}, func(r *rig) {
+			r.call("key", &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 5 * time.Minute})
+		}, 5 * time.Minute},
+		"overridden": {toolcircuit.Policy{}, func(r *rig) {
+			r.call("key", errDown)
+			r.Circuit(r.ctx, "key").SetOverride(toolcircuit.OverrideClosed)
+		}, 0},
+		"probe out": {toolcircuit.Policy{}, func(r *rig) {
+			r.call("key", errDown)
+			r.clock.Add(time.Minute)
+			require.True(t, r.begin("key").Probe())
+		}, 0},
+	} {
+		p := row.policy
+		p.FailureThreshold, p.Cooldown, p.Multiplier = 1, time.Minute, 2
+		if p.MaxCooldown == 0 {
+			p.MaxCooldown = time.Hour
+		}
+		p.MaxRetryAfter = time.Hour
+		r := newRig(t, toolset.Config{Default: &p, Monitored: []string{"*"}, MaxCircuits: 4}, toolset.Options{})
+		row.open(r)
+		if row.goes == 0 {
+			r.clock.Add(100 * time.Hour)
+			full(r)
+			require.True(t, kept(r), name)
+			continue
+		}
+		r.clock.Add(row.goes - 1)
+		full(r)
+		require.True(t, kept(r), name)
+		r.clock.Add(1)
+		full(r)
+		require.False(t, kept(r), name)
+	}
+}
+
+// Random outages of few circuits, so that each new one looks at all: none goes before its
+// openings have faded, and a new one leaves no more than MaxCircuits, or those that must stay and
+// itself.
+func TestEvictionBound(t *testing.T) {
+	const bound = 8
+	policy := toolcircuit.Policy{FailureThreshold: 1, Cooldown: 10 * time.Second, Multiplier: 2, MaxCooldown: time.Minute}
+	random := rand.New(rand.NewPCG(3, 4))
+	r := newRig(t, toolset.Config{Default: &policy, Monitored: []string{"*"}, MaxCircuits: bound}, toolset.Options{})
+	stays := map[string]time.Time{} // until when an open circuit must stay
+	under := map[string]bool{}      // a call is under way
+	created, over := 0, 0
+	for range 2500 {
+		name := fmt.Sprint("key ", random.IntN(30))
+		before := r.circuits()
+		switch random.IntN(10) {
+		case 0, 1, 2:
+			r.clock.Add(time.Duration(random.IntN(40_000)) * time.Millisecond)
+			continue
+		case 3:
+			if permit, err := r.Allow(r.ctx, name, nil); err == nil && len(under) < 3 && !under[name] {
+				under[name] = true
+				r.Cleanup(permit.Release)
+			} else {
+				permit.Release()
+			}
+		default:
+			err := []error{nil, errDown}[random.IntN(2)]
+			toolset.Do(r.ctx, r.Set, name, nil, func(context.Context) (int, error) { return 0, err })
+		}
+		now := r.clock.Now()
+		delete(stays, name)
+		if c := r.circuit(name); c.State != toolcircuit.StateClosed {
+			next, last, fade := policy.Cooldown, time.Duration(0), time.Duration(0)
+			for range c.Openings {
+				last, next = next, min(2*next, policy.MaxCooldown)
+				fade += last
+			}
+			stays[name] = c.Since.Add(last + fade)
+		}
+		must := map[string]bool{name: true}
+		for name := range under {
+			must[name] = true
+		}
+		for name, until := range stays {
+			if now.Before(until) {
+				must[name] = true
+			}
+		}
+		after := r.circuits()
+		for name := range must {
+			require.Contains(t, after, name)
+		}
+		if !slices.Contains(before, name) {
+			created++
+			require.LessOrEqual(t, len(after), max(bound, len(must)))
+			if len(must) > bound {
+				over++
+			}
+		}
+	}
+	require.Greater(t, created, 300)
+	require.Greater(t, over, 50, "the bound must be exceeded now and then")
+}
+
 func TestUsedCircuitsHaveASecondChance(t *testing.T) {
 	r := newRig(t, toolset.Config{Monitored: []string{"*"}, MaxCircuits: 10}, toolset.Options{})
 	r.call("used", errors.New("unknown to all"))
@@ -581,7 +838,8 @@ type readings struct {
 	n int
 }
 
-func (r *readings) Now() time.Time { r.n++; return r.Clock.Now() }
+func (r *readings) Now() time.Time                   { r.n++; return r.Clock.Now() }
+func (r *readings) Since(at time.Time) time.Duration { r.n++; return r.Clock.Since(at) }
 
 func TestMakingOneCostsTheSameAmongMany(t *testing.T) {
 	for _, idle := range []bool{false, true} {
@@ -650,7 +908,7 @@ func TestApplyChangesViews(t *testing.T) {
 	r.trip("a")
 	require.Empty(t, r.refused("a").Alternatives)
 	r.refused("c")
-	r.apply(toolset.Config{Tools: map[string]toolset.Tool{"a": {Alternatives: []string{"b"}, SideEffects: true}, "b": {}, "c": {Dependency: "a", Alternatives: []string{"b"}}}})
+	r.apply(toolset.Config{Tools: map[string]toolset.Tool{"a": {Alternatives: []string{"b"}, SideEffects: &yes}, "b": {}, "c": {Dependency: "a", Alternatives: []string{"b"}}}})
 	require.Equal(t, []string{"b"}, r.refused("a").Alternatives)
 	require.Equal(t, []string{"b"}, r.refused("c").Alternatives)
 	r.clock.Add(time.Minute)
@@ -722,6 +980,9 @@ func TestNoSet(t *testing.T) {
 			"Reset":       func() { s.Reset("a") },
 			"SetOverride": func() { s.SetOverride("a", toolcircuit.OverrideOpen) },
 			"Snapshot":    func() { s.Snapshot() },
+			"Watch":       func() { s.Watch(func() {}) },
+			"NextChange":  func() { s.NextChange() },
+			"Raise":       func() { s.RaiseSideEffects("a") },
 			"Allow":       func() { s.Allow(ctx, "a", nil) },
 			"Visible":     func() { toolset.Visible(ctx, s, []string{"a"}, name) },
 		} {
@@ -754,7 +1015,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				Hide:         toolset.HideOpen,
 			}
 			if i%4 == 0 {
-				c.Tools["c"] = toolset.Tool{Dependency: "api", SideEffects: true}
+				c.Tools["c"] = toolset.Tool{Dependency: "api", SideEffects: &yes}
 			}
 			return c
 		}
@@ -795,11 +1056,14 @@ func TestReloadUnderLoad(t *testing.T) {
 					return
 				default:
 				}
+				stop := s.Watch(func() { s.NextChange() })
 				if err := s.Apply(config(i)); err != nil {
 					t.Error(err)
 				}
 				s.SetOverride(names[i%3], []toolcircuit.Override{toolcircuit.OverrideNone, toolcircuit.OverrideOpen}[i%2])
 				s.Reset(names[i%5])
+				s.RaiseSideEffects(names[i%8])
+				stop()
 			}
 		})
 		load.Wait()
@@ -822,7 +1086,7 @@ func TestConfigIsACopy(t *testing.T) {
 	c := toolset.Config{
 		Default:      &toolcircuit.Policy{FailureThreshold: 3},
 		Dependencies: map[string]toolset.Dependency{"b": {Policy: &toolcircuit.Policy{FailureThreshold: 3}}},
-		Tools:        map[string]toolset.Tool{"b": {Alternatives: []string{"a"}}},
+		Tools:        map[string]toolset.Tool{"b": {Alternatives: []string{"a"}, SideEffects: new(bool)}},
 		Monitored:    []string{"a"},
 	}
 	r := newRig(t, c, toolset.Options{})
@@ -833,12 +1097,14 @@ func TestConfigIsACopy(t *testing.T) {
 		c.Dependencies["a"] = toolset.Dependency{}
 		c.Monitored[0] = "x"
 		c.Tools["b"].Alternatives[0] = "x"
+		*c.Tools["b"].SideEffects = true
 		c.Tools["c"] = toolset.Tool{}
 	}
 	got := r.Config()
 	require.Equal(t, 3, got.Default.FailureThreshold)
 	require.Equal(t, 3, got.Dependencies["b"].Policy.FailureThreshold)
 	require.Equal(t, []string{"a"}, got.Monitored)
+	require.False(t, *got.Tools["b"].SideEffects)
 	require.Len(t, got.Tools, 1)
 	require.Len(t, got.Dependencies, 1)
 	r.trip("b")

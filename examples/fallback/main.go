@@ -97,13 +97,14 @@ func (a *agent) flush(ctx context.Context) {
 
 func main() {
 	mock := clock.NewMock() // so that the output is the same each time
+	sideEffects := true
 	set, err := toolset.New(toolset.Config{
 		Default: &toolcircuit.Policy{FailureThreshold: 1, Cooldown: 30 * time.Second},
 		Tools: map[string]toolset.Tool{
 			"weather":         {Dependency: "weather-api"},
 			"detect_language": {Dependency: "language-api"},
 			"search":          {Dependency: "search-api"},
-			"send_mail":       {Dependency: "mail-server", SideEffects: true},
+			"send_mail":       {Dependency: "mail-server", SideEffects: &sideEffects},
 		},
 	}, toolset.Options{Clock: mock})
 	if err != nil {

@@ -101,9 +101,10 @@ func main() {
 	b, url, shut, err := open()
 	check(err)
 	defer shut()
+	sideEffects := true
 	set, err := toolset.New(toolset.Config{
 		Default: &toolcircuit.Policy{Cooldown: 500 * time.Millisecond},
-		Tools:   map[string]toolset.Tool{"pay": {Dependency: "bank", SideEffects: true}},
+		Tools:   map[string]toolset.Tool{"pay": {Dependency: "bank", SideEffects: &sideEffects}},
 	}, toolset.Options{})
 	check(err)
 	run, err := set.Session("run-1", toolset.Limits{})
