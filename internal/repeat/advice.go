@@ -36,7 +36,8 @@ func (p *Past) Advise(tool string, now time.Time) string {
 	until := "until a tool has changed something"
 	if !h.RetryAt.IsZero() {
 		left := (h.RetryAt.Sub(now) + time.Second - 1) / time.Second
-		until = fmt.Sprintf("for at most %d s, until %s", left, h.RetryAt.UTC().Format("15:04:05 MST"))
+		end := h.RetryAt.UTC().Add(time.Second - 1)
+		until = fmt.Sprintf("for at most %d s, until %s", left, end.Format("15:04:05 MST"))
 	}
 	what, usable, do := p.explain(h, r)
 	return fmt.Sprintf("This or an earlier call of %s %s. Repeated at once with the same arguments it will be refused, %s. %s remain usable. %s",

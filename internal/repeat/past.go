@@ -49,14 +49,14 @@ type Past struct {
 
 // epoch is what a call can rely on to be as it was.
 type epoch struct {
-	turn    uint64
+	turn    uint64 // the first is 1
 	effects uint64 // calls of tools with side effects that succeeded
 	doubts  uint64 // those of which nobody knows whether they took effect
 }
 
 // New returns the past of a run that begins now.
 func New(l Limits) *Past {
-	return &Past{limits: l, records: map[Digest]*record{}, kept: list.New(), seen: newMemory(l.Memory)}
+	return &Past{limits: l, records: map[Digest]*record{}, kept: list.New(), seen: newMemory(l.Memory), epoch: epoch{turn: 1}}
 }
 
 // Call is one call of a run. Its first fields are the caller's; Begin fills in the rest.
@@ -172,17 +172,18 @@ func (p *Past) count(c *Call, s step, o Outcome, now time.Time) {
 		return // which is no outcome
 	}
 	if s.answers() {
-		r.failure = failure{}
+		r.failure, r.wait = failure{}, time.Time{}
 	}
 	if r.outcomes != c.outcomes { // known from a call at the same time
-		if o.Wait.After(r.wait) {
+		if r.failure.times > 0 && o.Wait.After(r.wait) {
 			r.wait = o.Wait
 		}
 		return
 	}
 	r.outcomes++
-	r.loop, r.at, r.wait = loop{}, now, o.Wait
+	r.loop, r.at = loop{}, now
 	if !s.answers() {
+		r.wait = o.Wait
 		r.fail(c, s, p.now)
 		p.keep(r)
 	}

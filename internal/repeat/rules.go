@@ -34,7 +34,7 @@ const (
 type Refusal struct {
 	Reason  Reason
 	Kind    string    // of the failure; empty under Copies and Answers
-	RetryAt time.Time // when time alone ends it; zero: time does not
+	RetryAt time.Time // when it ends unless something ends it before; zero: no time is known
 }
 
 // minWait is the shortest wait that counts as one (amd/gaia#3908 waits a second each).

@@ -1,0 +1,84 @@
+package repeat_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdvice(t *testing.T) {
+	for name, c := range map[string]struct{ run, want string }{
+		"answers": {times(3, "a:ok=1"), "This or an earlier call of a gave the same result again and again. Repeated at once with the same arguments " +
+			"it will be refused, for at most 60 s, until 14:01:00 UTC. Other arguments and other tools remain usable. " +
+			"Use the result you have. To wait for a change, leave 10s between calls."},
+		"invalid": {"a:invalid", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: the arguments are invalid. " +
+			"Repeated at once with the same arguments it will be refused, until a tool has changed something. " +
+			"Other arguments and other tools remain usable. Change the arguments."},
+		"not found": {"a:not_found", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: there is no such thing. " +
+			"Repeated at once with the same arguments it will be refused, for at most 10 s, until 14:00:10 UTC. " +
+			"Other arguments and other tools remain usable. Look for what there is, or create it first."},
+		"conflict": {"a:conflict", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: it conflicts with the present state. " +
+			"Repeated at once with the same arguments it will be refused, for at most 10 s, until 14:00:10 UTC. " +
+			"Other arguments and other tools remain usable. Look at that state, then change the arguments."},
+		"unauthorized": {"a:unauthorized", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: access was refused. " +
+			"Repeated at once with the same arguments it will be refused, for at most 10 s, until 14:00:10 UTC. " +
+			"Other arguments and other tools remain usable. Tell the user, who may have to sign in."},
+		"an outage": {times(3, "a:unavailable"), "This or an earlier call of a failed in the same way, in a row: 3. " +
+			"Repeated at once with the same arguments it will be refused, for at most 60 s, until 14:01:00 UTC. " +
+			"Other tools remain usable. Go on without it for now."},
+		"unknown": {times(3, "a:unknown=x"), "This or an earlier call of a failed in the same way, in a row: 3. " +
+			"Repeated at once with the same arguments it will be refused, for at most 60 s, until 14:01:00 UTC. " +
+			"Other arguments and other tools remain usable. Change the arguments or try another way."},
+		"a wait": {times(3, "a:rate_limited+2500ms"), "This or an earlier call of a failed in the same way, in a row: 3. " +
+			"Repeated at once with the same arguments it will be refused, for at most 3 s, until 14:00:03 UTC. " +
+			"Other arguments and other tools remain usable. Go on with other work for now."},
+		"a write in doubt": {times(3, "*a:timeout"), "This or an earlier call of a failed in the same way, in a row: 3. " +
+			"Repeated at once with the same arguments it will be refused, for at most 60 s, until 14:01:00 UTC. " +
+			"Other tools remain usable. Check whether an earlier call took effect."},
+		"other outcomes since": {"a:not_found *b:invalid", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: there is no such thing. " +
+			"Repeated at once with the same arguments it will be refused, for at most 10 s, until 14:00:10 UTC. " +
+			"Other arguments and other tools remain usable. Look for what there is, or create it first."},
+
+		"nothing is held":         {"a:ok=1 a:timeout a:timeout b:invalid", ""},
+		"no more":                 {"a:not_found 10s", ""},
+		"not after news":          {"a:not_found b:ok=1", ""},
+		"not after an effect":     {"a:invalid *b:ok=1", ""},
+		"of another turn":         {"a:invalid turn", ""},
+		"a copy that succeeds":    {"a( a( a)invalid a)ok=1", ""},
+		"once a turn for a call":  {"a:invalid advise *b:ok=1 a:invalid", ""},
+		"not for what is dropped": {"a:ok=1 a:ok=1 a:ok=1 b:ok=2", ""},
+	} {
+		r := newRig(t, limits)
+		before, after, _ := strings.Cut(c.run, "advise")
+		r.play(before)
+		if after != "" {
+			require.NotEmpty(t, r.past.Advise("a", r.now), name)
+			r.play(after)
+		}
+		got := r.past.Advise("a", r.now)
+		require.Equal(t, c.want, got, name)
+		require.Less(t, len(strings.Fields(got)), 60, name)
+		require.Empty(t, r.past.Advise("a", r.now), "it comes once")
+		require.Empty(t, r.past.Advise("c", r.now))
+	}
+}
+
+func TestAdviceInEachTurn(t *testing.T) {
+	r := newRig(t, limits)
+	for range 3 {
+		r.play("a?invalid turn a!final *b:ok=1 a:invalid")
+		require.NotEmpty(t, r.past.Advise("a", r.now))
+		r.play("turn *b:duplicate")
+	}
+}
+
+// Advice for the same tool about another call replaces that about an earlier one.
+func TestAdviceIsBounded(t *testing.T) {
+	l := limits
+	l.Memory = 2
+	r := newRig(t, l)
+	r.play("a:invalid b:invalid c:invalid")
+	require.Empty(t, r.past.Advise("a", r.now), "a is forgotten")
+	require.NotEmpty(t, r.past.Advise("b", r.now))
+}
