@@ -193,6 +193,7 @@ func TestValuesWithStateOfTheirOwn(t *testing.T) {
 		"nothing":             struct{}{},
 		"nothing within":      []any{nil, struct{}{}, struct{ _ struct{} }{}},
 		"empty":               []handle{},
+		"empty array":         [0]handle{},
 		"nil within":          struct{ *partly }{},
 		"nil handle":          struct{ H *handle }{},
 		"deep":                deep(9000),
@@ -242,12 +243,17 @@ func TestLargeResultsEqualNothing(t *testing.T) {
 
 // A result that is far too large is not even encoded.
 func TestLargeResultsCostNothing(t *testing.T) {
-	rows := slices.Repeat([]string{strings.Repeat("x", 1<<20)}, 1000)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	require.Equal(t, none, repeat.Result(rows))
-	runtime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	text := strings.Repeat("x", 1<<20)
+	for name, v := range map[string]any{
+		"strings": slices.Repeat([]string{text}, 1000),
+		"decoded": map[string]any{"rows": slices.Repeat([]any{text}, 1000)},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		require.Equal(t, none, repeat.Result(v), name)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), name)
+	}
 }
 
 // sick panics when it is read, exiting ends the goroutine.

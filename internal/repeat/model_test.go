@@ -398,7 +398,7 @@ func runScript(t *testing.T, script []byte) {
 		case 10:
 			g.m.turns = append(g.m.turns, g.m.tick())
 			g.p.NextTurn()
-				case 11:
+		case 11:
 			g.ask(names[next(len(names))], asks[next(len(asks))])
 		}
 		g.compare()

@@ -112,6 +112,15 @@ func TestRepeatsIsOne(t *testing.T) {
 	play(t, l, times(8, "a(")+"a)timeout a!copies")
 }
 
+// Of two holds the one that ends last is named.
+func TestTwoHolds(t *testing.T) {
+	flapping := times(2, "a:ok=1 a:not_found ~n:ok") + "a:ok=1 a:not_found "
+	play(t, limits, flapping+"a!answers@60s 10s a!answers@60s")
+	l := limits
+	l.Pause = 5 * time.Second
+	play(t, l, flapping+"a!final@10s 5s a!final@10s 5s a:ok=1")
+}
+
 func TestManyRepeats(t *testing.T) {
 	l := limits
 	l.Repeats = 1001
