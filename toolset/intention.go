@@ -3,7 +3,21 @@ package toolset
 import (
 	"context"
 	"encoding/hex"
+	"errors"
+
+	"github.com/toolcircuit/toolcircuit/internal/repeat"
 )
+
+// Unknown stands for arguments that nobody knows. They are equal to none, not even to one
+// another.
+var Unknown any = unknown{}
+
+type unknown struct{}
+
+// MarshalJSON fails, so that what holds Unknown equals nothing either.
+func (unknown) MarshalJSON() ([]byte, error) { return nil, errUnknown }
+
+var errUnknown = errors.New("toolset: Unknown equals nothing")
 
 type (
 	intentionKey struct{}
@@ -33,8 +47,8 @@ func IdempotencyKey(ctx context.Context) string {
 	if id, _ := ctx.Value(intentionKey{}).(string); id != "" {
 		return id
 	}
-	if c := callIn(ctx); c != nil && c.known {
-		return hex.EncodeToString(c.id[:])
+	if c := callIn(ctx); c != nil && c.ID != (repeat.Digest{}) {
+		return hex.EncodeToString(c.ID[:])
 	}
 	return ""
 }

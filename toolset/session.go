@@ -3,16 +3,15 @@ package toolset
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/repeat"
 )
 
 // Limits are the bounds of one run. The zero value is usable: no budgets, and repeats are
@@ -21,27 +20,37 @@ type Limits struct {
 	// Calls is the number of calls that may run. One that is refused gives back what it held
 	// until then. Zero: no bound.
 	Calls int
-	// Time is how long after [Set.Session] calls may begin. Those under way go on: give them a
-	// context that ends. Zero: no bound.
+	// Time is how long after [Set.Session] calls may begin, in wall time of the Set's clock, so
+	// that the time in which the host sleeps counts. Calls under way go on: give them a context
+	// that ends. Zero: no bound.
 	Time time.Duration
 	// Refused is the number of refused calls in one turn from which on blocked results say
 	// endTurn. Zero: 5.
 	Refused int
-	// Repeats is how often the same call may fail in the same way, and how many rounds of up
-	// to four calls may have the same results, before such a call is refused. Zero: 3.
+	// Repeats is how many times in a row a call may fail the same way, and how many times a loop
+	// of up to four calls may give the same answers, before the next is refused. Above 1000 no
+	// loop is found. Zero: 3.
 	Repeats int
-	// Pause is how long Repeats holds against a call since it last ran, so that a run does
-	// not outlast an outage, and can poll. Zero: 1m.
+	// Pause is how long Repeats holds, from the latest outcome, so that a run does not outlast an
+	// outage. Zero: 1m.
 	Pause time.Duration
+	// Poll is the pace, from start to start, at which a call may repeat an answer, or look again
+	// for what was not there. Zero: 10s.
+	Poll time.Duration
 	// Copies is the number of calls under way, all the same, above which the next is refused.
 	// Zero: 8.
 	Copies int
-	// Memory is the number of failed calls that are remembered, the latest. Zero: 1000.
+	// Memory is the number of calls that are remembered because they failed or looped, the
+	// latest, and the number of answers that are not news. Zero: 1000.
 	Memory int
 	// Key returns what to compare in place of the arguments of a call: the arguments without
 	// free text, or [Unknown] for a tool that may be called the same way again and again. It
 	// is called concurrently; if it panics the arguments are Unknown. Nil: the arguments.
 	Key func(tool string, args any) any
+	// ResultKey returns what to compare in place of a result: the result without a process id
+	// or a duration (openclaw/openclaw#34687), or [Unknown] for one that is never the same. It
+	// is called as Key is, before the outcome counts. Nil: the result.
+	ResultKey func(tool string, result any) any
 	// OnStop hears when [Session.StopReason] becomes set, with the context of the call that
 	// caused it without its cancellation. It may use the session. A panic in it is counted in
 	// Snapshot.HookPanics.
@@ -55,7 +64,7 @@ func (l Limits) withDefaults() (Limits, error) {
 		value int64
 	}{
 		{"Calls", int64(l.Calls)}, {"Time", int64(l.Time)}, {"Refused", int64(l.Refused)}, {"Repeats", int64(l.Repeats)},
-		{"Pause", int64(l.Pause)}, {"Copies", int64(l.Copies)}, {"Memory", int64(l.Memory)},
+		{"Pause", int64(l.Pause)}, {"Poll", int64(l.Poll)}, {"Copies", int64(l.Copies)}, {"Memory", int64(l.Memory)},
 	} {
 		if f.value < 0 {
 			return l, fmt.Errorf("toolset: Session: Limits.%s: got %d, want 0 or more", f.name, f.value)
@@ -66,6 +75,7 @@ func (l Limits) withDefaults() (Limits, error) {
 	l.Refused = cmp.Or(l.Refused, 5)
 	l.Repeats = cmp.Or(l.Repeats, 3)
 	l.Pause = cmp.Or(l.Pause, time.Minute)
+	l.Poll = cmp.Or(l.Poll, 10*time.Second)
 	l.Copies = cmp.Or(l.Copies, 8)
 	l.Memory = cmp.Or(l.Memory, 1000)
 	return l, nil
@@ -97,33 +107,43 @@ const (
 // the context of the run with [WithSession], and Close it at the end. It sees every call of
 // its Set under that context, by whatever adapter, of unknown tools and of helper agents too.
 //
-// A call is refused, in this order, when the run's time or calls are used up, when it repeats
-// another, when its dependency is busy, when the circuit says so. A refusal uses up nothing:
-// no call of the budget, no slot, no probe. All are [*toolcircuit.OpenError].
+// A call is refused, in this order, when the run's time or calls are used up, when its circuit is
+// not ready, when it repeats another, when its dependency is busy. A refusal uses up nothing: no
+// call of the budget, no slot, no probe, and it moves no end. All are [*toolcircuit.OpenError].
 //
 // The same call is the same tool with the same arguments, compared as JSON values: the order of
 // keys and the way a number is written mean nothing, a member that is null is not an absent
 // one, and 2^53+1 is not 2^53. Arguments that are or hold [Unknown], that JSON cannot hold, or
 // that hold a struct of which it shows nothing, are never the same. Pass text that a model wrote
-// as a [encoding/json.RawMessage]. A call repeats when
+// as a [encoding/json.RawMessage].
 //
-//   - it failed for good: invalid, unauthorized, not_found or conflict
-//   - it failed Limits.Repeats times in the same way: by kind, and by text where the kind is
-//     unknown
-//   - Limits.Copies of it are under way
-//   - it belongs to a round of up to four calls that were made Limits.Repeats times with the
-//     same results
+// A call may be repeated only while something happened that could change its answer. Outcomes are
+// the same by kind, by text too where the kind is unknown, and by result where the call answered.
+// Calls at the same time count once. A call is held
 //
-// A failure is forgotten once the same call or a tool with SideEffects succeeds, for that may
-// have mended it; one for good also when such a tool fails and nobody knows whether it took
-// effect, so that the model can check. So [Tool].SideEffects also says which tools change the
-// world. What failed for good and was mended outside the run needs a new session. Calls at the
-// same time count once.
+//   - after an answer, once a loop of up to four calls went round Limits.Repeats times, faster
+//     than Limits.Poll: for Limits.Pause. A new answer to another call, an effect and a turn end
+//     that. A slower loop is a poll and is never held
+//   - as not_found, conflict or unauthorized, after the first failure: for Limits.Poll. News ends
+//     that up to Limits.Repeats times, an effect or one in doubt and a turn end it each time
+//   - as invalid, after the first failure: until an effect
+//   - as unknown, after Limits.Repeats failures in a row: for Limits.Pause, after news for
+//     Limits.Poll. An effect ends that
+//   - as any other failure, the same, but an effect is only news: it mends no outage
+//   - while Limits.Copies of it are under way, and beside others while those and the failures
+//     known reach Limits.Repeats
+//
+// News is an answer, new to the run, of a call that began after the outcome was known. An effect
+// is the success of a tool with SideEffects; it is in doubt where such a tool failed and nobody
+// knows whether it took effect. So [Tool].SideEffects also says which tools change the world. A
+// turn is [Session.NextTurn]. A wait of a second or more that the dependency or its circuit asks
+// for frees the call when it is over, and what comes of that call counts from one.
 //
 // Tools in Config.Excluded repeat as they like, and with Config.Disabled nothing is refused. A
 // tool that returns the same each time, such as scroll_down, needs that or a Limits.Key of
-// Unknown. Calls of either kind do not break a round. A result is compared as it is when the
-// call ends: a tool must not change a value that it has returned.
+// Unknown. Calls of either kind bring news but do not break a loop. A result is compared as it is
+// when the call ends: a tool must not change a value that it has returned. Results of more than
+// 16 MiB, and those that would equal nothing as arguments, are never the same.
 //
 // The attempts of a retry around a tool are calls like others, for budgets and for repeats. If
 // one is refused after another has run, return the error of the one that ran: the refusal would
@@ -134,15 +154,15 @@ type Session struct {
 	set    *Set
 	run    string
 	limits Limits
-	began  time.Time
+	began  time.Time // wall time
 
 	mu      sync.Mutex // never held while code of the user runs
-	past    past
+	past    *repeat.Past
 	closed  bool
-	calls   int // that ran or are under way
-	turn    uint64
+	calls   int       // that ran or are under way
 	refused int       // in this turn
 	first   time.Time // of these
+	loose   uint64    // refused calls of which no context says that they were made inside another
 	stop    Stop
 }
 
@@ -158,7 +178,9 @@ func (s *Set) Session(runID string, l Limits) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{set: s, run: runID, limits: l, began: s.clock.Now(), turn: 1, past: newPast(l)}, nil
+	return &Session{set: s, run: runID, limits: l, began: s.clock.Now().Round(0), past: repeat.New(repeat.Limits{
+		Repeats: l.Repeats, Pause: l.Pause, Poll: l.Poll, Copies: l.Copies, Memory: l.Memory,
+	})}, nil
 }
 
 type sessionKey struct{}
@@ -180,15 +202,17 @@ func (s *Set) session(ctx context.Context) *Session {
 	return nil
 }
 
-// NextTurn begins another turn of the run: refused calls are counted from zero, and a
-// StopReason that was that of the turn is gone. What failed is still known.
+// NextTurn begins another turn of the run. Call it when the run gets new input from outside, such
+// as a message of the user, and not for each step of the model: loops that went on before, and
+// failures not_found, conflict and unauthorized, may be mended by now, so they are forgotten.
+// Refused calls are counted from zero, and a StopReason that was that of the turn is gone. Other
+// failures are still known.
 func (r *Session) NextTurn() {
 	r.mustBe()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.turn++
 	r.refused = 0
-	r.past.advice = nil
+	r.past.NextTurn()
 	switch r.stop.Reason {
 	case StopRepeatedCall, StopBlockedTooOften:
 		r.stop = Stop{}
@@ -211,7 +235,7 @@ func (r *Session) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.past = past{}
+	r.past = repeat.New(repeat.Limits{})
 }
 
 func (r *Session) mustBe() {
@@ -223,24 +247,11 @@ func (r *Session) mustBe() {
 // call is one call that a session has let through.
 type call struct {
 	session *Session
-	outer   *call  // inside whose operation it is made; nil: none
-	tool    string // as the model named it
-	id      digest
-	known   bool // id is that of its arguments
-	free    bool // the session is switched off
-	guarded bool // against repeats
-	writes  bool // the tool has side effects
-	mark    int  // outcomes of the same call when it began
-	world   world
-	told    atomic.Bool
-}
-
-// digest is a hash for which no two inputs are known. The zero digest equals nothing.
-type digest [16]byte
-
-func digestOf(text []byte) digest {
-	sum := sha256.Sum256(text)
-	return digest(sum[:])
+	outer   *call // inside whose operation it is made; nil: none is known
+	repeat.Call
+	free  bool   // the session is switched off
+	loose uint64 // of the session when the call began
+	told  atomic.Bool
 }
 
 // outcome is what came of a call that a session let through.
@@ -254,13 +265,14 @@ type outcome struct {
 // begin lets a call through, which must then end, or returns the refusal.
 func (r *Session) begin(ctx context.Context, tool string, args any) (*call, error) {
 	p := r.set.plan.Load()
-	c := &call{session: r, outer: callIn(ctx), tool: tool, free: p.config.Disabled}
-	c.id, c.known = r.identify(ctx, tool, args)
+	c := &call{session: r, outer: callIn(ctx), free: p.config.Disabled}
+	c.ID, c.Tool = r.identify(ctx, tool, args), tool
 	if c.free {
 		return c, nil
 	}
-	c.guarded = c.known && ctx.Err() == nil && !p.excluded.match(tool) // a ctx that is over is the circuit's to tell
-	c.writes = p.sideEffects(tool)
+	// A ctx that is over and a circuit that is not ready are the circuit's to tell.
+	c.Guarded = ctx.Err() == nil && !p.excluded.match(tool) && r.ready(ctx, p, tool)
+	c.Writes = p.sideEffects(tool)
 	now := r.set.clock.Now()
 	refusal := r.admit(c, now)
 	if refusal == nil {
@@ -273,25 +285,31 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 }
 
 // identify returns what a call has in common with those that are the same.
-func (r *Session) identify(ctx context.Context, tool string, args any) (id digest, known bool) {
-	if r.limits.Key != nil {
-		args = r.key(tool, args)
+func (r *Session) identify(ctx context.Context, tool string, args any) repeat.Digest {
+	if args = keyed(r.limits.Key, tool, args); args == Unknown {
+		return repeat.Digest{}
 	}
-	var text []byte
-	for _, name := range []string{r.run, Scope(ctx), tool} {
-		text = strconv.AppendQuote(text, name)
-	}
-	text, err := appendCanonical(text, args)
-	if err != nil {
-		return digest{}, false
-	}
-	return digestOf(text), true
+	return repeat.Arguments(args, r.run, Scope(ctx), tool)
 }
 
-func (r *Session) key(tool string, args any) (key any) {
-	key = Unknown
+// keyed returns what key makes of v, which is Unknown if key panics. A nil key makes v of it.
+func keyed(key func(string, any) any, tool string, v any) (k any) {
+	if key == nil {
+		return v
+	}
+	k = Unknown
 	defer func() { recover() }()
-	return r.limits.Key(tool, args)
+	return key(tool, v)
+}
+
+// ready reports whether the circuit of a tool, if it has one, would let a call through now.
+func (r *Session) ready(ctx context.Context, p *plan, tool string) bool {
+	dependency, m := r.set.existing(ctx, p, tool)
+	if m == nil {
+		return p.overrides[dependency] != toolcircuit.OverrideOpen
+	}
+	t, _ := p.resolve(tool)
+	return m.as(t).Ready()
 }
 
 // admit takes a call into the books, or returns the refusal without its dependency.
@@ -301,33 +319,73 @@ func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 	switch {
 	case r.closed:
 		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
-	case now.Sub(r.began) >= r.limits.Time:
+	case now.Round(0).Sub(r.began) >= r.limits.Time:
 		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted, Cause: toolcircuit.KindDeadline}
 	case r.calls >= r.limits.Calls:
 		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
 	}
-	if c.guarded {
-		if refusal := r.past.begin(c, now); refusal != nil {
-			return refusal
-		}
+	if refusal := r.past.Begin(&c.Call, now); refusal != nil {
+		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.Kind(refusal.Kind), RetryAt: refusal.RetryAt}
 	}
+	c.loose = r.loose
 	r.calls++
 	return nil
 }
 
 // end takes in what came of a call.
 func (c *call) end(ctx context.Context, o outcome) {
-	var way digest
-	defer func() { // also if code of the user ends the goroutine
-		c.session.settle(ctx, c, o, way)
-	}()
-	if c.guarded {
-		way = o.way()
+	var came repeat.Outcome
+	if o.executed {
+		came.Kind = string(o.verdict.Kind)
 	}
+	defer func() { // also if code of the user ends the goroutine
+		c.session.settle(ctx, c, o, came)
+	}()
+	came.Wait = c.asked(ctx, o)
+	came.Print = c.print(o)
 }
 
-// settle is end where it is known which way the call went.
-func (r *Session) settle(ctx context.Context, c *call, o outcome, way digest) {
+// asked returns until when the model is asked to leave the call alone, zero if it is not.
+func (c *call) asked(ctx context.Context, o outcome) (until time.Time) {
+	s := c.session.set
+	refusal, refused := o.err.(*toolcircuit.OpenError)
+	switch {
+	case o.executed && o.verdict.Effect != toolcircuit.EffectHeal:
+		if o.verdict.RetryAfter > 0 {
+			until = s.clock.Now().Add(o.verdict.RetryAfter)
+		}
+		p := s.plan.Load()
+		if _, m := s.existing(ctx, p, c.Tool); m != nil && !m.circuit.Ready() {
+			if at := m.circuit.Snapshot().RetryAt; at.After(until) {
+				until = at
+			}
+		}
+	case refused && refusal.RetryAfter() > 0:
+		until = s.clock.Now().Add(refusal.RetryAfter())
+	}
+	return until
+}
+
+// print returns the fingerprint of what came of a call, as far as its kind does not say it all.
+func (c *call) print(o outcome) repeat.Digest {
+	switch o.verdict.Kind {
+	case toolcircuit.KindOK, toolcircuit.KindSlow, toolcircuit.KindUnknown:
+	default:
+		return repeat.Digest{}
+	}
+	switch {
+	case c.ID == repeat.Digest{}:
+		return repeat.Digest{}
+	case o.err != nil:
+		return repeat.Text(o.err)
+	case o.value == nil: // nobody handed it over
+		return repeat.Digest{}
+	}
+	return repeat.Result(keyed(c.session.limits.ResultKey, c.Tool, o.value))
+}
+
+// settle is end where all that code of the user says is known.
+func (r *Session) settle(ctx context.Context, c *call, o outcome, came repeat.Outcome) {
 	now := r.set.clock.Now()
 	r.mu.Lock()
 	if !r.closed {
@@ -336,16 +394,25 @@ func (r *Session) settle(ctx context.Context, c *call, o outcome, way digest) {
 			if r.stop.Reason == StopBudgetExhausted { // no longer
 				r.stop = Stop{}
 			}
+			if !came.Wait.IsZero() {
+				r.past.Wait(c.ID, came.Wait)
+			}
 		}
-		r.past.end(c, o, way, now, r.turn)
+		r.past.End(&c.Call, came, now)
 	}
+	counted := c.told.Load() || r.loose > c.loose
 	r.mu.Unlock()
 	refusal, refused := o.err.(*toolcircuit.OpenError)
 	switch {
 	case !o.executed && refused:
 		r.block(ctx, c, refusal.Reason, refusal.Cause, now)
-	case o.executed && o.verdict.Kind == toolcircuit.KindRejected && !c.told.Load():
-		r.block(ctx, c, "", o.verdict.Kind, now)
+	case o.executed && o.verdict.Kind == toolcircuit.KindRejected:
+		if counted && c.outer != nil {
+			c.outer.told.Store(true)
+		}
+		if !counted {
+			r.block(ctx, c, "", o.verdict.Kind, now)
+		}
 	}
 }
 
@@ -354,7 +421,7 @@ func (r *Session) block(ctx context.Context, c *call, reason toolcircuit.Reason,
 	if c.outer != nil {
 		c.outer.told.Store(true)
 	}
-	stop, set := r.count(c.tool, reason, kind, now)
+	stop, set := r.count(c, reason, kind, now)
 	if set && r.limits.OnStop != nil {
 		r.set.safely(func() { r.limits.OnStop(context.WithoutCancel(ctx), stop) })
 	}
@@ -362,11 +429,14 @@ func (r *Session) block(ctx context.Context, c *call, reason toolcircuit.Reason,
 
 // count counts a refused call. It returns why the run should stop, and whether it is this call
 // that says so.
-func (r *Session) count(tool string, reason toolcircuit.Reason, kind toolcircuit.Kind, now time.Time) (stop Stop, set bool) {
+func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kind, now time.Time) (stop Stop, set bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return Stop{}, false
+	}
+	if c.outer == nil {
+		r.loose++
 	}
 	if r.refused++; r.refused == 1 {
 		r.first = now
@@ -376,7 +446,7 @@ func (r *Session) count(tool string, reason toolcircuit.Reason, kind toolcircuit
 		r.stop.Last = now
 		return r.stop, false
 	}
-	stop = Stop{Tool: tool, Kind: kind, Count: r.refused, First: r.first, Last: now}
+	stop = Stop{Tool: c.Tool, Kind: kind, Count: r.refused, First: r.first, Last: now}
 	switch {
 	case reason == toolcircuit.ReasonBudgetExhausted && kind == toolcircuit.KindDeadline:
 		stop.Reason = StopDeadline
@@ -406,6 +476,6 @@ func note[T any](ctx context.Context, s *Set, tool string, result *toolcircuit.R
 		result.BlockedCalls = r.refused
 		result.EndTurn = r.closed || r.refused >= r.limits.Refused
 	case toolcircuit.StatusOK, toolcircuit.StatusFailed:
-		result.Advice = r.past.advise(tool)
+		result.Advice = r.past.Advise(tool, s.clock.Now())
 	}
 }

@@ -108,10 +108,12 @@ type failure struct {
 	before epoch     // when it began
 }
 
-// loop is that a call belongs to a round. The zero loop: it does not.
+// loop is that a call went round with others. The zero loop: it did not.
 type loop struct {
+	print Digest    // of the answer
+	again bool      // the answer came again after the hold
 	start time.Time // of the latest call
-	at    time.Time // when the round was known
+	at    time.Time // when the loop was known
 	known uint64    // the same as a moment
 	after epoch     // then
 }
@@ -181,7 +183,11 @@ func (p *Past) count(c *Call, s step, o Outcome, now time.Time) {
 		return
 	}
 	r.outcomes++
+	again := s.answers() && r.loop.print == s.print && !c.honoured && p.standing(&r.loop, c.epoch)
 	r.loop, r.at = loop{}, now
+	if again {
+		r.loop = loop{print: s.print, again: true, start: s.start, at: now, known: p.now, after: p.epoch}
+	}
 	if !s.answers() {
 		r.wait = o.Wait
 		r.fail(c, s, p.now)

@@ -91,7 +91,10 @@ func TestRules(t *testing.T) {
 		"N25 also while the tool runs": times(20, "a:ok=1/10s"),
 		"fast ones":                    times(3, "a:ok=1 9999ms") + "a!answers@1m19.998s",
 		"each lap is fast":             "a:ok=1 10s a:ok=1 1s a:ok=1 1s a:ok=1 a!answers@72s",
-		"after the hold it is slow":    times(3, "a:ok=1") + "60s a:ok=1 a:ok=1 a:ok=1 a!answers@120s",
+		"after the hold for Poll":      times(3, "a:ok=1") + "60s a:ok=1 a!answers@70s 10s a:ok=1 10s a:ok=1 1s a!answers@90s",
+		"the same of its own effects":  times(3, "*a:ok=1") + "60s *a:ok=1 *a!answers@70s",
+		"until the answer changes":     times(3, "a:ok=1") + "60s a:ok=2 a:ok=2 a:ok=2 a!answers@120s",
+		"or something else happens":    times(3, "a:ok=1") + "60s a:ok=1 b:ok=2 a:ok=1 a:ok=1 a:ok=1 a!answers@120s",
 
 		// Copies.
 		"no more than Copies": times(8, "a(") + "a!copies b( a)ok=1 a(",

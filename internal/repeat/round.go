@@ -88,7 +88,7 @@ func (p *Past) loop(lap []step, now time.Time) {
 			r = &record{id: s.id}
 			p.records[s.id] = r
 		}
-		r.loop = loop{start: s.start, at: now, known: p.now, after: p.epoch}
+		r.loop = loop{print: s.print, start: s.start, at: now, known: p.now, after: p.epoch}
 		p.keep(r)
 	}
 }

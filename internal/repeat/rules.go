@@ -16,8 +16,9 @@ import (
 //	the others                         Repeats in a row           Pause, after news or an effect Poll
 //
 // A wait of a second or more that the dependency or its circuit asked for frees any call when it
-// is over, and what comes of that call starts at one. News is a new answer to a call that began
-// after the outcome was known. Poll counts from start to start, Pause from the latest outcome.
+// is over, and what comes of that call starts at one. An answer that comes again after the hold of
+// its round is held for Poll. News is a new answer to a call that began after the outcome was
+// known. Poll counts from start to start, Pause from the latest outcome.
 
 // Reason says why a call is refused, and so what ends that.
 type Reason int
@@ -104,14 +105,19 @@ func (p *Past) failed(r *record) *Refusal {
 // none.
 func (p *Past) looped(r *record) *Refusal {
 	l := &r.loop
-	if l.at.IsZero() || l.after != p.epoch || p.guarded > l.known {
+	if !p.standing(l, p.epoch) {
 		return nil
 	}
 	end := l.at.Add(p.limits.Pause)
-	if poll := l.start.Add(p.limits.Poll); p.limits.Repeats == 1 && poll.Before(end) {
+	if poll := l.start.Add(p.limits.Poll); (l.again || p.limits.Repeats == 1) && poll.Before(end) {
 		end = poll // a single call has no pace
 	}
 	return &Refusal{Reason: Answers, RetryAt: end}
+}
+
+// standing reports whether nothing but time has happened to a loop by an epoch.
+func (p *Past) standing(l *loop, e epoch) bool {
+	return !l.at.IsZero() && l.after == e && p.guarded <= l.known
 }
 
 // known returns how many failures in a row say something about a call that begins now.
