@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,24 +19,57 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-func TestFailureForGoodIsNotRepeated(t *testing.T) {
+// Arguments that are wrong stay wrong until something has an effect.
+func TestInvalidCallIsNotRepeated(t *testing.T) {
+	c := guarded
+	c.Tools = maps.Clone(guarded.Tools)
+	c.Tools["write"] = toolset.Tool{SideEffects: true}
+	for _, tool := range []string{"a", "free"} {
+		a := newAgent(t, c, toolset.Limits{})
+		r := a.runs(tool, `{"x":1,"y":[null]}`, nil, errInvalid)
+		require.Contains(t, r.Advice, "a repeat cannot mend")
+		a.clock.Add(time.Hour)
+		a.run.NextTurn()
+		a.runs("news", `1`, "x", nil)
+		b := a.blocked(tool, `{"y":[null],"x":1.0}`, repeated)
+		require.Equal(t, toolcircuit.KindInvalid, b.Cause)
+		require.Contains(t, b.Message, "Other arguments and other tools remain usable")
+		a.runs(tool, `{"x":2,"y":[null]}`, "x", nil)
+		a.runs(tool+"2", `{"x":1,"y":[null]}`, "x", nil)
+		a.runs("write", `1`, "done", nil)
+		a.runs(tool, `{"x":1,"y":[null]}`, nil, errInvalid)
+	}
+}
+
+// A failure that a change mends is held until something may have changed, and for Poll.
+func TestMendableFailureIsHeldAfterTheFirst(t *testing.T) {
 	for status, kind := range map[int]toolcircuit.Kind{
-		400: toolcircuit.KindInvalid,
 		401: toolcircuit.KindUnauthorized,
 		404: toolcircuit.KindNotFound,
 		409: toolcircuit.KindConflict,
 	} {
 		for _, tool := range []string{"a", "free"} {
-			a := newAgent(t, guarded, toolset.Limits{})
-			r := a.runs(tool, `{"x":1,"y":[null]}`, nil, &toolcircuit.HTTPError{StatusCode: status})
+			failure := &toolcircuit.HTTPError{StatusCode: status}
+			a := newAgent(t, guarded, toolset.Limits{Poll: 20 * time.Second})
+			r := a.runs(tool, `1`, nil, failure)
 			require.Contains(t, r.Advice, "a repeat cannot mend")
-			a.clock.Add(time.Hour)
-			a.run.NextTurn()
-			b := a.blocked(tool, `{"y":[null],"x":1.0}`, repeated)
+			b := a.blocked(tool, `1`, repeated)
 			require.Equal(t, kind, b.Cause)
-			require.Contains(t, b.Message, "Other arguments and other tools remain usable")
-			a.runs(tool, `{"x":2,"y":[null]}`, "x", nil)
-			a.runs(tool+"2", `{"x":1,"y":[null]}`, "x", nil)
+			require.Contains(t, b.Message, "for 20 s, until 00:00:20 UTC")
+			a.clock.Add(20*time.Second - 1)
+			a.blocked(tool, `1`, repeated)
+			a.clock.Add(1)
+			a.runs(tool, `1`, nil, failure)
+			a.blocked(tool, `1`, repeated)
+			a.run.NextTurn()
+			a.runs(tool, `1`, nil, failure)
+			for i := range 2 {
+				a.blocked(tool, `1`, repeated)
+				a.runs("news", `1`, i, nil)
+				a.runs(tool, `1`, nil, failure)
+			}
+			a.runs("news", `1`, "more", nil)
+			a.blocked(tool, `1`, repeated)
 		}
 	}
 }
@@ -46,7 +80,7 @@ func TestSameFailureIsPaused(t *testing.T) {
 		"unavailable":    &toolcircuit.HTTPError{StatusCode: 503},
 		"timeout":        context.DeadlineExceeded,
 		"unknown":        errors.New("boom"),
-		"conflict, wait": toolcircuit.RetryAfter(&toolcircuit.HTTPError{StatusCode: 409}, time.Second),
+		"wait under 1 s": toolcircuit.RetryAfter(errDown, 999*time.Millisecond),
 	}
 	for name, failure := range errs {
 		t.Run(name, func(t *testing.T) {
@@ -285,6 +319,181 @@ func TestPollingGoesOnAfterAPause(t *testing.T) {
 	}
 }
 
+// N25: a slow loop is a poll, also where the tool itself waits.
+func TestN25PollsAreNeverHeld(t *testing.T) {
+	for _, pace := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} {
+		a := newAgent(t, guarded, toolset.Limits{})
+		for range 20 {
+			a.runs("status", `1`, "still running", nil)
+			a.clock.Add(pace)
+		}
+		for range 20 {
+			a.waits("wait", pace, "still running")
+		}
+		for range 20 {
+			a.runs("get", `1`, nil, errMissing)
+			a.clock.Add(pace)
+		}
+	}
+	a := newAgent(t, guarded, toolset.Limits{Poll: time.Second})
+	for range 20 {
+		a.runs("status", `1`, "still running", nil)
+		a.clock.Add(time.Second)
+	}
+}
+
+// waits is a call that must run and takes so long.
+func (a *agent) waits(tool string, d time.Duration, value any) {
+	a.Helper()
+	_, err := toolset.Do(a.ctx, a.Set, tool, 1, func(context.Context) (any, error) {
+		a.clock.Add(d)
+		return value, nil
+	})
+	require.NoError(a, err)
+}
+
+// N24: a wait that the dependency asked for, and got, makes another call of a repeat.
+func TestN24HonouredWaitIsNoRepeat(t *testing.T) {
+	limited := toolcircuit.RetryAfter(&toolcircuit.HTTPError{StatusCode: 429}, time.Second)
+	for _, tool := range []string{"free", "a"} {
+		a := newAgent(t, guarded, toolset.Limits{})
+		for range 20 {
+			a.runs(tool, `1`, nil, limited)
+			a.clock.Add(time.Second)
+		}
+	}
+}
+
+// The end that a circuit names is the end: a call that observed it is not refused by the session.
+func TestWaitOfACircuitIsTheEnd(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{Pause: time.Hour})
+	for range 3 {
+		a.runs("a", `1`, nil, errDown)
+	}
+	for range 3 {
+		b := a.blocked("a", `1`, open)
+		a.clock.Add(time.Duration(b.RetryAfterMS) * time.Millisecond)
+		a.runs("a", `1`, nil, errDown)
+	}
+
+	b := a.another("other", toolset.Limits{Pause: time.Hour})
+	for range 3 {
+		b.runs("free", `1`, nil, errDown)
+		b.runs("b2", `1`, nil, errors.New("unknown"))
+	}
+	b.clock.Add(time.Minute)
+	b.blocked("free", `1`, repeated)
+}
+
+// A circuit that is not ready refuses first, and says what is wrong.
+func TestCircuitRefusesFirst(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{Refused: 100})
+	a.runs("a", `1`, nil, errInvalid)
+	a.blocked("a", `1`, repeated)
+	a.trip("b")
+	a.blocked("a", `1`, open)
+	require.NoError(t, a.SetOverride("a", toolcircuit.OverrideOpen))
+	a.blocked("a", `1`, toolcircuit.ReasonManualOpen)
+	require.NoError(t, a.SetOverride("a", toolcircuit.OverrideNone))
+	a.blocked("a", `1`, open)
+	require.NoError(t, a.Reset("a"))
+	a.blocked("a", `1`, repeated)
+
+	a.apply(toolset.Config{Monitored: []string{"new"}})
+	require.NoError(t, a.SetOverride("new", toolcircuit.OverrideOpen)) // before there is a circuit
+	a.blocked("new", `1`, toolcircuit.ReasonManualOpen)
+}
+
+// N27: results that differ by a process id or a duration alone.
+func TestN27ResultKey(t *testing.T) {
+	type result struct {
+		Text string
+		PID  int
+	}
+	fast := func(l toolset.Limits) (ran int) {
+		a := newAgent(t, guarded, l)
+		for i := range 121 {
+			if _, executed := a.ask("exec", `1`, result{"up to date", i}, nil); executed {
+				ran++
+			}
+		}
+		return ran
+	}
+	require.Equal(t, 121, fast(toolset.Limits{}))
+	require.Equal(t, 3, fast(toolset.Limits{ResultKey: func(tool string, r any) any {
+		require.Equal(t, "exec", tool)
+		return r.(result).Text
+	}}))
+	for name, key := range map[string]func(string, any) any{
+		"panics":  func(string, any) any { panic("key") },
+		"unknown": func(string, any) any { return toolset.Unknown },
+		"nil":     func(string, any) any { return nil },
+	} {
+		require.Equal(t, 121, fast(toolset.Limits{ResultKey: key}), name)
+	}
+}
+
+// N28: of many identical calls that fail, a batch and Repeats reach the tool.
+func TestN28ManyAtATime(t *testing.T) {
+	for batch, want := range map[int]int{7: 10, 8: 11} {
+		a := newAgent(t, guarded, toolset.Limits{})
+		ran := 0
+		for left := 20; left > 0; left -= batch {
+			var permits []*toolset.Permit
+			for range min(batch, left) {
+				if p, err := a.Allow(a.ctx, "free", 1); err == nil {
+					permits = append(permits, &p)
+				}
+			}
+			ran += len(permits)
+			for _, p := range permits {
+				p.Settle(a.ctx, nil, errors.New("boom"))
+			}
+		}
+		require.Equal(t, want, ran)
+	}
+}
+
+// N30: the user signs in, at once or after failed turns.
+func TestN30SignIn(t *testing.T) {
+	denied := &toolcircuit.HTTPError{StatusCode: 401}
+	for failed := 1; failed <= 4; failed++ {
+		a := newAgent(t, guarded, toolset.Limits{})
+		for range failed {
+			a.runs("a", `1`, nil, denied)
+			a.blocked("a", `1`, repeated)
+			a.run.NextTurn()
+		}
+		a.runs("a", `1`, "in", nil)
+	}
+}
+
+// N22: a Classifier that switches on the dependency is asked once, with the facts, and the session
+// goes by its verdict.
+func TestN22ClassifierIsAskedOnce(t *testing.T) {
+	var asked []string
+	r := newRig(t, guarded, toolset.Options{Classify: func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+		asked = append(asked, o.Dependency)
+		if o.Dependency == "api" {
+			return toolcircuit.Verdict{Kind: toolcircuit.KindNotFound}
+		}
+		return toolcircuit.Verdict{}
+	}})
+	a := (&agent{rig: r}).another("run", toolset.Limits{})
+	a.runs("a", `1`, nil, errors.New("no rows"))
+	require.Equal(t, toolcircuit.KindNotFound, a.blocked("a", `1`, repeated).Cause)
+	require.Equal(t, []string{"api"}, asked)
+}
+
+// Without a session nothing reads arguments and results.
+func TestNothingIsReadWithoutASession(t *testing.T) {
+	r := newRig(t, guarded, toolset.Options{})
+	for _, ctx := range []context.Context{r.ctx, toolset.WithSession(r.ctx, nil)} {
+		_, err := toolset.Do(ctx, r.Set, "a", exiting{}, func(context.Context) (any, error) { return exiting{}, nil })
+		require.NoError(t, err)
+	}
+}
+
 func TestA077Advice(t *testing.T) {
 	for name, give := range map[string]func(a *agent) toolcircuit.Result[any]{
 		"for good": func(a *agent) toolcircuit.Result[any] { return a.runs("web_search", `1`, nil, errMissing) },
@@ -316,10 +525,21 @@ func TestA077Advice(t *testing.T) {
 
 // Results may be made in another order than the calls ended.
 func TestAdviceIsTrueInAnotherResult(t *testing.T) {
+	for _, failure := range []error{errMissing, errInvalid} {
+		a := newAgent(t, guarded, toolset.Limits{})
+		_, err := toolset.Do(a.ctx, a.Set, "free", 1, func(context.Context) (int, error) { return 0, failure })
+		require.Equal(t, failure, err)
+		require.Contains(t, a.runs("free", `2`, nil, failure).Advice, "This or an earlier call of free failed")
+	}
+}
+
+// A warning of a refusal that will not come is none.
+func TestAdviceIsDroppedOnceTheCallMayBeRepeated(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{})
 	_, err := toolset.Do(a.ctx, a.Set, "free", 1, func(context.Context) (int, error) { return 0, errMissing })
 	require.Equal(t, errMissing, err)
-	require.Contains(t, a.runs("free", `2`, "x", nil).Advice, "This or an earlier call of free failed")
+	require.Empty(t, a.runs("free", `2`, "x", nil).Advice)
+	a.runs("free", `1`, nil, errMissing)
 }
 
 func TestAdviceForAnOutageIsNotToChangeTheArguments(t *testing.T) {
@@ -401,22 +621,37 @@ func TestR04KeyDropsFreeText(t *testing.T) {
 	b.runs("free", `{"q":"y","why":"because"}`, nil, errMissing)
 }
 
-// What was not found may be there once something has been written.
+// N26: what was not found may be there once something has been written.
 func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
 	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: &yes}, "read_file": {}}}
 	a := newAgent(t, c, toolset.Limits{})
 	a.runs("read_file", `"x"`, nil, errMissing)
-	a.runs("list", `"x"`, "nothing", nil)
-	a.runs("write_file", `"x"`, nil, &toolcircuit.HTTPError{StatusCode: 422})
+	a.runs("write_file", `"x"`, nil, errInvalid)
 	a.blocked("read_file", `"x"`, repeated)
-	a.runs("write_file", `"y"`, "done", nil)
-	a.runs("read_file", `"x"`, nil, errMissing)
-	a.blocked("read_file", `"x"`, repeated)
-	for i := range 2 {
-		a.runs("read_file", `"y"`, nil, errors.New("locked"))
-		a.runs("read_file", `"y"`, nil, errors.New("locked"))
+	for i := range 5 {
 		a.runs("write_file", fmt.Sprint(i), "done", nil)
+		a.runs("read_file", `"x"`, nil, errMissing)
+		a.blocked("read_file", `"x"`, repeated)
 	}
+	for i := range 5 {
+		a.runs("read_file", `"y"`, nil, errors.New("locked"))
+		a.runs("read_file", `"y"`, nil, errors.New("locked"))
+		a.runs("write_file", fmt.Sprint(-i), "done", nil)
+	}
+}
+
+// An effect mends no outage, but the call may be made at the pace of a poll.
+func TestSideEffectsMendNoOutage(t *testing.T) {
+	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: true}}}
+	a := newAgent(t, c, toolset.Limits{})
+	for range 3 {
+		a.runs("read_file", `"x"`, nil, errDown)
+	}
+	a.runs("write_file", `1`, "done", nil)
+	require.Contains(t, a.blocked("read_file", `"x"`, repeated).Message, "for 10 s")
+	a.clock.Add(10 * time.Second)
+	a.runs("read_file", `"x"`, nil, errDown)
+	require.Contains(t, a.blocked("read_file", `"x"`, repeated).Message, "for 60 s")
 }
 
 // The model is told to check whether a write took effect, so it must be able to.
@@ -434,7 +669,11 @@ func TestEffectInDoubtCanBeChecked(t *testing.T) {
 		a.blocked("get", `1`, repeated)
 		a.runs("create", `1`, nil, failure)
 		a.runs("create", `1`, nil, failure)
-		a.blocked("create", `1`, repeated)
+		reason := open // which is told first
+		if name == "unknown" {
+			reason = repeated
+		}
+		a.blocked("create", `1`, reason)
 	}
 	for name, create := range map[string]func(context.Context) (int, error){
 		"panic":    func(context.Context) (int, error) { panic("create") },
@@ -563,7 +802,8 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 // exiting ends the goroutine of whoever reads it.
 type exiting struct{}
 
-func (exiting) Error() string { runtime.Goexit(); return "" }
+func (exiting) Error() string                { runtime.Goexit(); return "" }
+func (exiting) MarshalJSON() ([]byte, error) { runtime.Goexit(); return nil, nil }
 
 // sick panics when it is read.
 type sick struct{}
@@ -603,9 +843,8 @@ func TestCodeOfTheUserThatDoesNotReturn(t *testing.T) {
 		for _, tool := range []string{"free", "other"} {
 			a.runs(tool, `1`, "x", nil) // no copy is thought to be under way
 		}
-		for _, tool := range []string{"b", "third"} {
-			require.Equal(t, toolcircuit.KindPanic, a.blocked(tool, `1`, repeated).Cause)
-		}
+		require.Equal(t, toolcircuit.KindPanic, a.blocked("b", `1`, open).Cause)
+		require.Equal(t, toolcircuit.KindPanic, a.blocked("third", `1`, repeated).Cause)
 	})
 }
 
@@ -634,31 +873,31 @@ func TestArgumentsThatTheToolChanges(t *testing.T) {
 
 func TestMemoryForgetsTheOldest(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Memory: 2, Refused: 100})
-	a.runs("free", `1`, nil, errMissing)
-	a.runs("free", `2`, nil, errMissing)
+	a.runs("free", `1`, nil, errInvalid)
+	a.runs("free", `2`, nil, errInvalid)
 	a.blocked("free", `1`, repeated)
-	a.runs("free", `3`, nil, errMissing)
+	a.runs("free", `3`, nil, errInvalid)
 	a.blocked("free", `2`, repeated)
-	a.runs("free", `1`, nil, errMissing)
+	a.runs("free", `1`, nil, errInvalid)
 	a.blocked("free", `3`, repeated)
-	a.runs("free", `2`, nil, errMissing)
+	a.runs("free", `2`, nil, errInvalid)
 }
 
 func TestMemoryKeepsWhatFailedLast(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Memory: 2})
 	boom := errors.New("boom")
 	a.runs("free", `1`, nil, boom)
-	a.runs("free", `2`, nil, errMissing)
+	a.runs("free", `2`, nil, errInvalid)
 	a.runs("free", `1`, nil, boom)
-	a.runs("free", `3`, nil, errMissing) // 2 goes
+	a.runs("free", `3`, nil, errInvalid) // 2 goes
 	a.runs("free", `1`, nil, boom)
 	a.blocked("free", `1`, repeated)
 
 	b := a.another("what succeeds takes no room", toolset.Limits{Memory: 2})
-	b.runs("free", `1`, nil, errMissing)
+	b.runs("free", `1`, nil, errInvalid)
 	b.runs("free", `2`, nil, boom)
 	b.runs("free", `2`, "x", nil)
-	b.runs("free", `3`, nil, errMissing)
+	b.runs("free", `3`, nil, errInvalid)
 	b.blocked("free", `1`, repeated)
 }
 

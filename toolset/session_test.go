@@ -12,7 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -38,7 +40,10 @@ type agent struct {
 	run *toolset.Session
 }
 
-var errMissing = &toolcircuit.HTTPError{StatusCode: 404}
+var (
+	errMissing = &toolcircuit.HTTPError{StatusCode: 404}
+	errInvalid = &toolcircuit.HTTPError{StatusCode: 422}
+)
 
 func newAgent(t *testing.T, c toolset.Config, l toolset.Limits) *agent {
 	t.Helper()
@@ -106,6 +111,7 @@ func TestSessionChecksItsArguments(t *testing.T) {
 		"Refused": {Refused: -1},
 		"Repeats": {Repeats: -1},
 		"Pause":   {Pause: -1},
+		"Poll":    {Poll: -1},
 		"Copies":  {Copies: -1},
 		"Memory":  {Memory: -1},
 	} {
@@ -116,7 +122,7 @@ func TestSessionChecksItsArguments(t *testing.T) {
 	require.ErrorContains(t, err, "runID is empty")
 	_, err = r.Session("run", toolset.Limits{
 		Calls: math.MaxInt, Time: math.MaxInt64, Refused: math.MaxInt, Repeats: math.MaxInt,
-		Pause: math.MaxInt64, Copies: math.MaxInt, Memory: math.MaxInt,
+		Pause: math.MaxInt64, Poll: math.MaxInt64, Copies: math.MaxInt, Memory: math.MaxInt,
 	})
 	require.NoError(t, err)
 }
@@ -179,6 +185,47 @@ func TestBudgetOfTime(t *testing.T) {
 	require.Equal(t, toolset.StopDeadline, a.run.StopReason().Reason)
 }
 
+// suspended is a clock of a host that slept: wall time went on, monotonic time did not.
+type suspended struct {
+	*clock.Mock
+	now time.Time
+}
+
+func (s *suspended) Now() time.Time { return s.now }
+
+// sleep moves the wall time on, and the monotonic time back by what that took along.
+func (s *suspended) sleep(t *testing.T, d time.Duration) {
+	awake := s.now
+	s.now = s.now.Add(d)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&s.now), 8)) -= int64(d) // time.Time.ext
+	require.Zero(t, s.now.Sub(awake))
+	require.Equal(t, d, s.now.Round(0).Sub(awake.Round(0)))
+}
+
+func TestBudgetOfTimeIsWallTime(t *testing.T) {
+	c := &suspended{Mock: clock.NewMock(), now: time.Now()}
+	s, err := toolset.New(guarded, toolset.Options{Clock: c})
+	require.NoError(t, err)
+	run, err := s.Session("run", toolset.Limits{Time: time.Hour})
+	require.NoError(t, err)
+	ctx := toolset.WithSession(context.Background(), run)
+	call := func(tool string, err error) error {
+		_, err = toolset.Do(ctx, s, tool, 1, func(context.Context) (int, error) { return 0, err })
+		return err
+	}
+	require.Equal(t, errMissing, call("a", errMissing))
+	c.sleep(t, time.Hour-1)
+	var refusal *toolcircuit.OpenError
+	require.ErrorAs(t, call("a", nil), &refusal)
+	require.Equal(t, repeated, refusal.Reason)
+	require.Equal(t, c.now.Add(10*time.Second).String(), refusal.RetryAt.String(), "in the time that the model reads on a clock")
+	require.NoError(t, call("b", nil))
+	c.sleep(t, 1)
+	require.ErrorAs(t, call("b", nil), &refusal)
+	require.Equal(t, budget, refusal.Reason)
+	require.Equal(t, toolset.StopDeadline, run.StopReason().Reason)
+}
+
 // A refusal uses up nothing else, and neither does a permit that is handed back.
 func TestR44RefusalUsesUpNothing(t *testing.T) {
 	c := guarded
@@ -207,7 +254,7 @@ func TestR44RefusalUsesUpNothing(t *testing.T) {
 
 func TestRepeatTakesNoProbe(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{})
-	a.runs("a", `1`, nil, errMissing)
+	a.runs("a", `1`, nil, errInvalid)
 	a.trip("b")
 	a.clock.Add(time.Minute)
 	a.blocked("a", `1`, repeated)
@@ -376,6 +423,46 @@ func TestRefusalWithinATool(t *testing.T) {
 	require.Equal(t, 3, r.BlockedCalls)
 }
 
+// The same where no context says that the inner call is made inside the outer one, and at any
+// depth.
+func TestRefusalDeepInsideATool(t *testing.T) {
+	for name, pass := range map[string]func(a *agent, ctx context.Context) context.Context{
+		"with the context of the operation": func(_ *agent, ctx context.Context) context.Context { return ctx },
+		"with that of the run":              func(a *agent, _ context.Context) context.Context { return a.ctx },
+	} {
+		a := newAgent(t, guarded, toolset.Limits{})
+		a.trip("a")
+		var call func(ctx context.Context, depth int) (any, error)
+		call = func(ctx context.Context, depth int) (any, error) {
+			tool := fmt.Sprint("outer", depth)
+			if depth == 0 {
+				tool = "a"
+			}
+			return toolset.Do(pass(a, ctx), a.Set, tool, depth, func(ctx context.Context) (any, error) { return call(ctx, depth-1) })
+		}
+		for n := 1; n <= 4; n++ {
+			_, err := call(a.ctx, n)
+			require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+			require.Equal(t, 2*n, a.blocked("a", `1`, open).BlockedCalls, name)
+		}
+		r, ran := a.ask("remote", `1`, nil, toolcircuit.ErrCircuitOpen) // by a circuit somewhere else
+		require.True(t, ran)
+		require.Equal(t, 9, r.BlockedCalls)
+	}
+}
+
+// A tool that answers with the blocked result of a call inside it is one refused call, too.
+func TestBlockedResultWithinATool(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	a.trip("a")
+	inner := toolset.WrapResult(a.Set, "a", func(context.Context, int) (int, error) { return 0, nil })
+	for n := 1; n <= 3; n++ {
+		_, err := toolset.Do(a.ctx, a.Set, "outer", n, func(ctx context.Context) (toolcircuit.Result[int], error) { return inner(ctx, 1) })
+		require.NoError(t, err)
+		require.Equal(t, 2*n, a.blocked("a", `1`, open).BlockedCalls)
+	}
+}
+
 func TestSessionsShareNothing(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Calls: 2})
 	a.runs("a", `1`, nil, errMissing)
@@ -461,7 +548,7 @@ func TestNextTurnWhileCallsRun(t *testing.T) {
 				for range 100 {
 					toolset.WrapResult(a.Set, "free", func(context.Context, int) (int, error) {
 						runtime.Gosched()
-						return 0, errMissing
+						return 0, errInvalid
 					})(a.ctx, i)
 					a.run.StopReason()
 				}

@@ -71,6 +71,9 @@ func (p *Past) hold(r *record, now time.Time) *Refusal {
 	if w := r.wait; r.asked() && (h.RetryAt.IsZero() || w.Before(h.RetryAt)) {
 		h.RetryAt = w
 	}
+	if !h.RetryAt.IsZero() {
+		h.RetryAt = now.Add(h.RetryAt.Sub(now)) // in the wall time of now, also if the host slept
+	}
 	return h
 }
 
