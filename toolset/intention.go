@@ -40,6 +40,9 @@ func WithIntention(ctx context.Context, id string) context.Context {
 // arguments are never the same, and in a call within the operation that has no session or is
 // another Set's. A tool that must not pay twice should refuse to run on "".
 //
+// All processes with one version of this module make the same key. Another version may make
+// another, so settle what is in doubt before an upgrade, or use an intention.
+//
 // So two equal payments in one run, both of them meant, need two intentions: the second would
 // be taken for another attempt at the first. An operation whose context is a runtime's own
 // type, and one between [Set.Allow] and Settle without [Permit.Context], has an intention only.

@@ -376,6 +376,24 @@ func TestWaitOfACircuitIsTheEnd(t *testing.T) {
 		a.runs("a", `1`, nil, errDown)
 	}
 
+	a = newAgent(t, guarded, toolset.Limits{Pause: time.Hour}) // it is told with a failure, too
+	a.trip("b")
+	a.clock.Add(time.Minute)
+	for range 5 {
+		r := a.runs("a", `1`, nil, errDown)
+		require.NotZero(t, r.RetryAfterMS)
+		a.clock.Add(time.Duration(r.RetryAfterMS) * time.Millisecond)
+	}
+
+	a = newAgent(t, guarded, toolset.Limits{Pause: time.Hour}) // and of a circuit that others opened
+	for range 3 {
+		a.runs("a", `1`, nil, errors.New("unknown"))
+	}
+	a.trip("b")
+	a.blocked("a", `1`, open)
+	a.clock.Add(time.Minute)
+	a.runs("a", `1`, nil, errors.New("unknown"))
+
 	b := a.another("other", toolset.Limits{Pause: time.Hour})
 	for range 3 {
 		b.runs("free", `1`, nil, errDown)

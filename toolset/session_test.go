@@ -451,6 +451,17 @@ func TestRefusalDeepInsideATool(t *testing.T) {
 	}
 }
 
+// What is refused inside one call says nothing about another at the same time.
+func TestRefusalsInsideCallsAtTheSameTime(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	a.trip("a")
+	one, two := a.begin1("one"), a.begin1("two")
+	_, refusal := toolset.Do(one.Context(a.ctx), a.Set, "a", 1, func(context.Context) (int, error) { return 0, nil })
+	one.Settle(a.ctx, nil, refusal)
+	two.Settle(a.ctx, nil, toolcircuit.ErrCircuitOpen) // by a circuit somewhere else
+	require.Equal(t, 3, a.blocked("a", `1`, open).BlockedCalls)
+}
+
 // A tool that answers with the blocked result of a call inside it is one refused call, too.
 func TestBlockedResultWithinATool(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{})

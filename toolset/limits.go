@@ -1,0 +1,76 @@
+package toolset
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Limits are the bounds of one run. The zero value is usable: no budgets, and repeats are
+// refused.
+type Limits struct {
+	// Calls is the number of calls that may run. One that is refused gives back what it held
+	// until then. Zero: no bound.
+	Calls int
+	// Time is how long after [Set.Session] calls may begin, in wall time of the Set's clock, so
+	// that the time in which the host sleeps counts. Calls under way go on: give them a context
+	// that ends. Zero: no bound.
+	Time time.Duration
+	// Refused is the number of refused calls in one turn from which on blocked results say
+	// endTurn. Zero: 5.
+	Refused int
+	// Repeats is how many times in a row a call may fail the same way, and how many times a loop
+	// of up to four calls may give the same answers, before the next is refused. Above 1000 no
+	// loop is found. Zero: 3.
+	Repeats int
+	// Pause is how long Repeats holds, from the latest outcome, so that a run does not outlast an
+	// outage. Zero: 1m.
+	Pause time.Duration
+	// Poll is the pace, from start to start, at which a call may repeat an answer, or look again
+	// for what was not there. Zero: 10s.
+	Poll time.Duration
+	// Copies is the number of calls under way, all the same, above which the next is refused.
+	// Zero: 8.
+	Copies int
+	// Memory is the number of calls that are remembered because they failed or looped, the
+	// latest, and the number of answers that are not news. Zero: 1000.
+	Memory int
+	// Key returns what to compare in place of the arguments of a call: the arguments without
+	// free text, or [Unknown] for a tool that may be called the same way again and again. It
+	// is called concurrently; if it panics the arguments are Unknown. Nil: the arguments.
+	Key func(tool string, args any) any
+	// ResultKey returns what to compare in place of a result: the result without a process id
+	// or a duration (openclaw/openclaw#34687), or [Unknown] for one that is never the same. It
+	// is called as Key is, before the outcome counts. Nil: the result.
+	ResultKey func(tool string, result any) any
+	// OnStop hears when [Session.StopReason] becomes set, with the context of the call that
+	// caused it without its cancellation. It may use the session. A panic in it is counted in
+	// Snapshot.HookPanics.
+	OnStop func(context.Context, Stop)
+}
+
+// withDefaults returns l with its defaults filled in, or an error that names a field.
+func (l Limits) withDefaults() (Limits, error) {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"Calls", int64(l.Calls)}, {"Time", int64(l.Time)}, {"Refused", int64(l.Refused)}, {"Repeats", int64(l.Repeats)},
+		{"Pause", int64(l.Pause)}, {"Poll", int64(l.Poll)}, {"Copies", int64(l.Copies)}, {"Memory", int64(l.Memory)},
+	} {
+		if f.value < 0 {
+			return l, fmt.Errorf("toolset: Session: Limits.%s: got %d, want 0 or more", f.name, f.value)
+		}
+	}
+	l.Calls = cmp.Or(l.Calls, math.MaxInt)
+	l.Time = cmp.Or(l.Time, math.MaxInt64)
+	l.Refused = cmp.Or(l.Refused, 5)
+	l.Repeats = cmp.Or(l.Repeats, 3)
+	l.Pause = cmp.Or(l.Pause, time.Minute)
+	l.Poll = cmp.Or(l.Poll, 10*time.Second)
+	l.Copies = cmp.Or(l.Copies, 8)
+	l.Memory = cmp.Or(l.Memory, 1000)
+	return l, nil
+}
