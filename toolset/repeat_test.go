@@ -23,7 +23,7 @@ import (
 func TestInvalidCallIsNotRepeated(t *testing.T) {
 	c := guarded
 	c.Tools = maps.Clone(guarded.Tools)
-	c.Tools["write"] = toolset.Tool{SideEffects: true}
+	c.Tools["write"] = toolset.Tool{SideEffects: &yes}
 	for _, tool := range []string{"a", "free"} {
 		a := newAgent(t, c, toolset.Limits{})
 		r := a.runs(tool, `{"x":1,"y":[null]}`, nil, errInvalid)
@@ -660,7 +660,7 @@ func TestSideEffectsLetFailuresBeTriedAgain(t *testing.T) {
 
 // An effect mends no outage, but the call may be made at the pace of a poll.
 func TestSideEffectsMendNoOutage(t *testing.T) {
-	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: true}}}
+	c := toolset.Config{Tools: map[string]toolset.Tool{"write_file": {SideEffects: &yes}}}
 	a := newAgent(t, c, toolset.Limits{})
 	for range 3 {
 		a.runs("read_file", `"x"`, nil, errDown)

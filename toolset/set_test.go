@@ -246,8 +246,8 @@ func TestRaisedToolsInASession(t *testing.T) {
 		run, err := r.Session("run", toolset.Limits{})
 		require.NoError(t, err)
 		r.ctx = toolset.WithSession(r.ctx, run)
-		notFound := &toolcircuit.HTTPError{StatusCode: 404}
-		r.call("read_file", notFound)
+		invalid := &toolcircuit.HTTPError{StatusCode: 400} // which other news does not free
+		r.call("read_file", invalid)
 		r.call("write_file", nil)
 		ran := false
 		toolset.Do(r.ctx, r.Set, "read_file", nil, func(context.Context) (int, error) { ran = true; return 0, nil })

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -97,6 +98,9 @@ func payTool(set *toolset.Set, url string) func(context.Context, payment) (toolc
 	}
 }
 
+// moment is a time of day in a message. It is left out, so that the output is always the same.
+var moment = regexp.MustCompile(`\d\d:\d\d:\d\d`)
+
 func main() {
 	b, url, shut, err := open()
 	check(err)
@@ -122,7 +126,7 @@ func main() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		fmt.Printf("%s\n  attempts %d, too early %d, keys %d, effects %d\n  %s\n", what,
-			seen.attempts, seen.early, len(seen.keys), seen.effects, text)
+			seen.attempts, seen.early, len(seen.keys), seen.effects, moment.ReplaceAll(text, []byte("<time>")))
 	}
 	show("The bank pays and drops the answer. The second attempt has the same key.", payment{"shop", 1000})
 	show("The bank pays and drops every answer. The fourth attempt is refused, which does not make the others undone.", payment{"lost", 700})
