@@ -1030,3 +1030,38 @@ func ExampleFault() {
 	// ignore unknown
 	// count unavailable
 }
+
+// Unknown errors are the floor; the rest is read against them.
+func BenchmarkClassify(b *testing.B) {
+	type sdkError struct {
+		statusError
+		Request  *http.Request
+		Response *http.Response
+	}
+	header := http.Header{}
+	for _, name := range []string{"Content-Type", "Content-Length", "Server", "X-Request-Id", "Cache-Control", "Vary", "Via", "Cf-Ray", "Alt-Svc"} {
+		header.Set(name, "x")
+	}
+	header.Set("Retry-After", "7")
+	header.Set("Date", "Sun, 06 Nov 1994 08:49:37 GMT")
+	var joined []error
+	for range 1000 {
+		joined = append(joined, errOpaque)
+	}
+	for name, err := range map[string]error{
+		"unknown":         errOpaque,
+		"unknown/wrapped": fmt.Errorf("search: %w", errOpaque),
+		"unknown/request": get(dial(chain{errOpaque})),
+		"status":          &toolcircuit.HTTPError{StatusCode: 503},
+		"sdk":             fmt.Errorf("search: %w", &sdkError{Response: &http.Response{StatusCode: 429, Header: header}}),
+		"sdk/bare":        &sdkError{Response: &http.Response{StatusCode: 503, Header: header}},
+		"1000 joined":     errors.Join(joined...),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				verdictOn(err)
+			}
+		})
+	}
+}

@@ -27,11 +27,17 @@ func (s Said) opinion() bool { return s.Status != 0 || s.GRPC != 0 || s.Kind != 
 // err that panics says nothing.
 func Of(err error) (s Said) {
 	t := reflect.TypeOf(err)
-	plan, ok := plans.Load(t)
+	found, ok := plans.Load(t)
 	if !ok {
-		plan, _ = plans.LoadOrStore(t, planOf(t))
+		found, _ = plans.LoadOrStore(t, planOf(t))
 	}
-	for _, read := range plan.([]reader) {
+	p := found.(*plan)
+	for _, read := range p.opinions {
+		if s = ask(read, err); s.opinion() {
+			break
+		}
+	}
+	for _, read := range p.besides {
 		s = s.merge(ask(read, err))
 	}
 	return s
@@ -60,14 +66,23 @@ func ask(read reader, err error) (s Said) {
 	return read(err)
 }
 
-// plans has the readers of each type that was met, so that a type is looked at once.
-var plans sync.Map // reflect.Type to []reader
+// plan has the readers of a type.
+type plan struct{ opinions, besides []reader }
 
-func planOf(t reflect.Type) (plan []reader) {
+// plans has the plan of each type that was met, so that a type is looked at once.
+var plans sync.Map // reflect.Type to *plan
+
+func planOf(t reflect.Type) *plan {
+	p := new(plan)
 	for _, row := range table {
 		if read := row(t); read != nil {
-			plan = append(plan, read)
+			p.opinions = append(p.opinions, read)
 		}
 	}
-	return plan
+	for _, row := range besides {
+		if read := row(t); read != nil {
+			p.besides = append(p.besides, read)
+		}
+	}
+	return p
 }

@@ -109,7 +109,13 @@ type (
 		text
 		SQLState [5]byte
 	}
-	labelled    map[string]bool
+	labelled map[string]bool
+	rate     struct{ Limit, Remaining int }
+	spent    struct {
+		text
+		Response *http.Response
+		Rate     rate
+	}
 	streamError struct {
 		text
 		StreamID uint32
@@ -187,6 +193,10 @@ func TestOf(t *testing.T) {
 		"SQLSTATE":                      {stated("08006"), shape.Said{Kind: "unavailable"}},
 		"SQLSTATE in bytes":             {&sqlField{SQLState: [5]byte([]byte("40001"))}, shape.Said{Kind: "conflict"}},
 		"network label":                 {labelled{"NetworkError": true}, shape.Said{Kind: "unavailable"}},
+		"network label of an overload":  {labelled{"NetworkError": true, "SystemOverloadedError": true}, shape.Said{Kind: "unavailable"}},
+		"label of time":                 {labelled{"ExceededTimeLimitError": true}, shape.Said{Kind: "timeout"}},
+		"spent rate":                    {&spent{Response: answer(403), Rate: rate{Limit: 60}}, shape.Said{Status: 403, Header: header, Throttled: true}},
+		"rate that is not spent":        {&spent{Response: answer(403), Rate: rate{60, 1}}, shape.Said{Status: 403, Header: header}},
 		"overload label":                {labelled{"SystemOverloadedError": true, "RetryableWriteError": true}, shape.Said{Kind: "rate_limited"}},
 		"HTTP/2 stream":                 {streamError{Code: 2}, shape.Said{Kind: "unavailable"}},
 		"HTTP/2 stream, too much":       {&streamError{Code: 11}, shape.Said{Kind: "rate_limited"}},
@@ -268,7 +278,11 @@ type (
 		StreamID, Code uint32
 	}
 	ConnectionError uint32
-	retryInt        struct {
+	rateOfApp       struct {
+		text
+		Rate struct{ Remaining int }
+	}
+	retryInt struct {
 		text
 		RetryAfter int
 	}
@@ -367,6 +381,8 @@ func TestFalseFriends(t *testing.T) {
 		"wait of nothing":           waiting{},
 		"negative wait":             waiting{RetryAfter: -1},
 		"nil wait":                  waitingMaybe{},
+		"rate of an app":            rateOfApp{},
+		"rate that nobody set":      &spent{},
 		"methods that panic":        panics{},
 		"a slice":                   numbers{503},
 	} {

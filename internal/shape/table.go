@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// table has one row for each shape, in the order of precedence. A row returns nil if the type
-// has not its shape. A name alone proves nothing: each row wants the types as well, and most
-// want company.
+// table has one row for each shape that gives an opinion, in the order of precedence: the first
+// that has one decides. A row returns nil if the type has not its shape. A name alone proves
+// nothing: each row wants the types as well, and most want company.
 //
 // The names of methods are constants at each place, since the linker keeps every method of the
 // program where a name is a variable.
@@ -68,21 +68,6 @@ var table = [...]func(reflect.Type) reader{
 	// k8s.io/apimachinery v0.37.2 api/errors.StatusError.
 	kubernetesStatus,
 
-	// ErrorCode() string among AWS's codes for throttling. smithy-go v1.28.9 GenericAPIError,
-	// dynamodb v1.74.0 types.ProvisionedThroughputExceededException.
-	func(t reflect.Type) reader {
-		if !t.Implements(typeOf[interface{ ErrorCode() string }]()) {
-			return nil
-		}
-		return func(err error) Said {
-			return Said{Throttled: throttles[err.(interface{ ErrorCode() string }).ErrorCode()]}
-		}
-	},
-
-	// A field Rate with Limit and Remaining int. go-github v88.0.0 RateLimitError, which it also
-	// makes up itself, without a header, until the rate is reset.
-	spentRate,
-
 	// Type() of kind string. anthropic-sdk-go v1.84.0 Error, in mid-stream, where the status
 	// is 200.
 	func(t reflect.Type) reader {
@@ -139,9 +124,28 @@ var table = [...]func(reflect.Type) reader{
 	// HTTP/2. Go 1.26.8 net/http and x/net v0.62.0 http2: StreamError, GoAwayError and
 	// ConnectionError.
 	http2Error,
+}
+
+// besides has the rows that say something beside an opinion: that the caller is throttled, or for how
+// long to wait. They are asked whatever the table says.
+var besides = [...]func(reflect.Type) reader{
+	// ErrorCode() string among AWS's codes for throttling. smithy-go v1.28.9 GenericAPIError,
+	// dynamodb v1.74.0 types.ProvisionedThroughputExceededException.
+	func(t reflect.Type) reader {
+		if !t.Implements(typeOf[interface{ ErrorCode() string }]()) {
+			return nil
+		}
+		return func(err error) Said {
+			return Said{Throttled: throttles[err.(interface{ ErrorCode() string }).ErrorCode()]}
+		}
+	},
+
+	// A field Rate with Limit and Remaining int. go-github v88.0.0 RateLimitError, which it also
+	// makes up itself, without a header, until the rate is reset.
+	spentRate,
 
 	// A field RetryAfter time.Duration or *time.Duration. slack v0.36.0 RateLimitedError,
-	// go-github v88.0.0 AbuseRateLimitError.
+	// go-github v88.0.0 AbuseRateLimitError. Alone it says that the rate is limited.
 	func(t reflect.Type) reader {
 		wait := fieldOf(t, typeOf[time.Duration](), "RetryAfter")
 		if wait == nil {
