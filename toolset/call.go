@@ -38,40 +38,49 @@ type Permit struct {
 // hold, or [Unknown]. Allow returns a permit, the refusal (a [*toolcircuit.OpenError]), or the
 // error of a ctx that has already ended.
 func (s *Set) Allow(ctx context.Context, tool string, args any) (p Permit, err error) {
+	err = p.begin(ctx, s, tool, args)
+	return
+}
+
+// begin is Allow. It leaves p without a Set if the call is refused.
+func (p *Permit) begin(ctx context.Context, s *Set, tool string, args any) (err error) {
 	if s == nil || ctx == nil {
 		panic("toolset: the Set or ctx is nil")
 	}
-	p.set, p.tool = s, tool
 	if r := s.session(ctx); r != nil {
 		if p.session, err = r.begin(ctx, tool, args); err != nil {
-			return Permit{}, err
+			return err
 		}
 	}
-	circuit, err := p.enter(ctx)
-	if circuit != nil && err == nil {
+	defer func() {
+		if p.set == nil { // also if code of the user's ended the goroutine
+			p.leave(ctx, outcome{err: err})
+		}
+	}()
+	circuit, err := p.enter(ctx, s, tool)
+	if err == nil && circuit != nil {
 		p.of, err = circuit.Allow(ctx)
 	}
-	if err != nil {
-		p.leave(ctx, outcome{err: err})
-		return Permit{}, err
+	if err == nil {
+		p.set, p.tool = s, tool
 	}
-	return
+	return err
 }
 
 // enter takes a slot of the tool's dependency. It returns the circuit as the tool sees it, nil
 // if the tool is not guarded.
-func (p *Permit) enter(ctx context.Context) (*toolcircuit.ToolCircuit, error) {
+func (p *Permit) enter(ctx context.Context, s *Set, tool string) (*toolcircuit.ToolCircuit, error) {
 	for {
-		t, d, m := p.set.lookup(ctx, p.tool)
+		t, d, m := s.lookup(ctx, tool)
 		if m == nil {
 			return nil, nil
 		}
 		left, busy := m.enter(d.MaxInFlight)
 		switch {
 		case left:
-			p.set.create(ctx, p.tool) // which waits until the member is out of the way
+			s.create(ctx, tool) // which waits until the member is out of the way
 		case busy:
-			return nil, p.set.busy(ctx, p.tool, m.as(t))
+			return nil, s.busy(ctx, tool, m.as(t))
 		default:
 			p.member = m
 			return m.as(t), nil
@@ -95,14 +104,29 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircui
 	if p.set == nil || p.over.Swap(true) {
 		return p.of.Settle(ctx, value, err) // which knows the verdict, if there was one
 	}
-	o := outcome{executed: true, verdict: noReturn, value: value, err: err}
-	defer func() { p.leave(ctx, o) }() // also if a Classifier ends the goroutine
-	if p.member == nil {
-		p.of, _ = p.set.unguarded.Twin(cmp.Or(p.tool, p.set.unguarded.Dependency())).Allow(context.Background())
+	if p.session == nil {
+		if p.member != nil {
+			defer p.member.leave() // also if a Classifier ends the goroutine
+		}
+		return p.judge(ctx, value, err)
 	}
-	v, handOn = p.of.Settle(ctx, value, err)
+	o := outcome{executed: true, verdict: noReturn, value: value, err: err}
+	defer func() { p.leave(ctx, o) }()
+	v, handOn = p.judge(ctx, value, err)
 	o.verdict, o.err = v, handOn
 	return v, handOn
+}
+
+// judge settles the call with its circuit. That of a tool that is not guarded is judged by a
+// circuit of its own, which nothing hears of, unless there is nothing to ask.
+func (p *Permit) judge(ctx context.Context, value any, err error) (toolcircuit.Verdict, error) {
+	if p.member == nil {
+		if _, ok := value.(toolcircuit.Judged); !ok && err == nil && !p.set.classifies {
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}, nil
+		}
+		p.of, _ = p.set.unguarded.Twin(cmp.Or(p.tool, p.set.unguarded.Dependency())).Allow(context.Background())
+	}
+	return p.of.Settle(ctx, value, err)
 }
 
 // noReturn is the verdict on a call that did not return.
@@ -138,20 +162,24 @@ func do[T any](ctx context.Context, s *Set, tool string, args any, op func(conte
 	if op == nil {
 		panic("toolset: Do: op is nil")
 	}
-	p, err := s.Allow(ctx, tool, args)
-	if err != nil {
+	var p Permit // made in place: it is larger than what a function returns fast
+	if err = p.begin(ctx, s, tool, args); err != nil {
 		return value, v, err
 	}
-	defer p.Release() // if a context of the user's ends the goroutine before op begins
-	inner := p.Context(ctx)
-	err = toolcircuit.ErrNoReturn
+	began := false
 	defer func() {
+		if !began { // a context of the user's ended the goroutine
+			p.Release()
+			return
+		}
 		var seen any
 		if _, ok := any(value).(toolcircuit.Judged); ok || p.session != nil || s.classifies {
 			seen = value
 		}
 		v, err = p.Settle(ctx, seen, err)
 	}()
+	inner := p.Context(ctx)
+	began, err = true, toolcircuit.ErrNoReturn
 	value, err = op(inner)
 	return
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -45,6 +46,7 @@ type dependency struct {
 	tools    []string                 // with an entry, sorted
 	first    *toolcircuit.Tool        // of these; nil if none
 	template *toolcircuit.ToolCircuit // as first sees it; its twins are the circuits
+	last     atomic.Pointer[member]   // found for it, if it has a name and one circuit for all scopes
 }
 
 // newPlan returns the plan of a config that has been validated. Prior is the plan before, nil

@@ -277,11 +277,18 @@ func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *depe
 	if d == nil {
 		return nil, nil, nil
 	}
+	if m := d.last.Load(); m != nil && !m.left() {
+		m.touch()
+		return t, d, m
+	}
 	m := s.circuits.find(keyOf(ctx, tool, d))
 	if m != nil {
 		m.touch()
 	} else if m = s.create(ctx, tool); m == nil {
 		return nil, nil, nil
+	}
+	if d.name != "" && !d.Scoped {
+		d.last.Store(m)
 	}
 	return t, d, m
 }

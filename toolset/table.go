@@ -79,6 +79,9 @@ func (m *member) enter(limit int) (left, busy bool) {
 // busy reports whether as many calls as limit are under way.
 func (m *member) busy(limit int) bool { return limit > 0 && int(m.calls.Load()) >= limit }
 
+// left reports whether the member has left the Set.
+func (m *member) left() bool { return m.calls.Load() < 0 }
+
 func (m *member) leave() { m.calls.Add(-1) }
 
 // retire makes the member leave, unless a call is under way. Until the Set's mutex is released
@@ -127,7 +130,11 @@ func newTable() *table {
 }
 
 func (t *table) bucket(buckets []atomic.Pointer[chain], k key) *atomic.Pointer[chain] {
-	return &buckets[maphash.Comparable(t.seed, k)&uint64(len(buckets)-1)]
+	h := maphash.String(t.seed, k.dependency)
+	if k.scope != "" {
+		h = h*31 + maphash.String(t.seed, k.scope)
+	}
+	return &buckets[h&uint64(len(buckets)-1)]
 }
 
 func (t *table) find(k key) *member {
