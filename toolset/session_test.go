@@ -579,7 +579,7 @@ func TestNextTurnWhileCallsRun(t *testing.T) {
 
 // What a session keeps is bounded, however many different calls it sees.
 func TestMemoryOfASession(t *testing.T) {
-	const n = 100_000
+	const n = 20_000
 	call := func(a *agent, tool string, args any, err error) {
 		toolset.Do(a.ctx, a.Set, tool, args, func(context.Context) (int, error) { return 0, err })
 	}

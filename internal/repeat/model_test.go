@@ -369,7 +369,7 @@ func FuzzRules(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 100 {
+	for range 50 {
 		script := make([]byte, random.IntN(300))
 		for i := range script {
 			script[i] = byte(random.Uint32())

@@ -53,13 +53,15 @@ func play(t *testing.T, l repeat.Limits, run string) *rig {
 func (r *rig) play(run string) {
 	r.Helper()
 	steps := strings.Fields(run)
-	for i, step := range steps {
-		r.step(step, strings.Join(steps[:i+1], " "))
+	for i := range steps {
+		r.step(steps[max(0, i-100) : i+1])
 	}
 }
 
-func (r *rig) step(step, sofar string) {
+// step plays the last of steps.
+func (r *rig) step(steps []string) {
 	r.Helper()
+	step := steps[len(steps)-1]
 	if d, err := time.ParseDuration(step); err == nil {
 		r.now = r.now.Add(d)
 		return
@@ -77,15 +79,15 @@ func (r *rig) step(step, sofar string) {
 		r.past.Wait(call.ID, r.now.Add(duration(r.T, rest)))
 	case '!':
 		refusal := r.past.Begin(call, r.now)
-		require.NotNil(r, refusal, "must be refused: %s", sofar)
-		require.Equal(r, rest, r.describe(refusal), sofar)
+		require.NotNil(r, refusal, "must be refused: %s", steps)
+		require.Equal(r, rest, r.describe(refusal), "%s", steps)
 	case ')':
 		call, r.open[name] = r.open[name][0], r.open[name][1:]
 		r.end(call, rest)
 	default:
 		refusal := r.past.Begin(call, r.now)
 		if refusal != nil {
-			require.Equal(r, byte('?'), step[at], "must run: %s: %s", sofar[max(0, len(sofar)-500):], r.describe(refusal))
+			require.Equal(r, "?", step[at:at+1], "must run: %s: %s", steps, r.describe(refusal))
 			r.refused++
 			return
 		}
