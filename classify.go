@@ -312,7 +312,7 @@ type branch struct {
 	verdict Verdict     // of the outermost error that a rule knows, zero if none does
 	header  http.Header // of the answer that verdict comes from
 	answer  bool        // verdict is that of an answer's status, which an error inside may explain
-	socket  bool        // inside a *net.OpError or *net.DNSError
+	general Verdict     // what holds if no rule knows anything more specific
 	request bool        // inside a *url.Error
 	marked  bool        // inside a marker
 	trunk   bool        // nothing has branched
@@ -355,8 +355,8 @@ func (j *judgement) look(err error, b branch) Verdict {
 
 // end returns the verdict of a branch that ends here.
 func (b *branch) end() Verdict {
-	if b.verdict == (Verdict{}) && b.socket {
-		return KindUnavailable.verdict()
+	if b.verdict == (Verdict{}) {
+		return b.general
 	}
 	return b.verdict
 }

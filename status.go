@@ -36,13 +36,13 @@ func (b *branch) pass(err error) (refused bool) {
 	}
 	switch e := err.(type) {
 	case *net.OpError:
-		b.socket = true
+		b.fallBack(KindUnavailable)
 		return false
 	case *url.Error:
 		b.request = true
 		return false
 	case *net.DNSError:
-		b.socket = true
+		b.fallBack(KindUnavailable)
 		if e.IsNotFound {
 			b.verdict = KindNotFound.verdict()
 			return false
@@ -78,6 +78,8 @@ func (b *branch) read(s shape.Said) {
 	switch {
 	case s.Status != 0:
 		b.verdict, b.answer, b.header = statusVerdict(s.Status, s.Header, s.Wait), true, s.Header
+	case GRPCCode(s.GRPC).Kind == KindCanceled: // also what connect says of a reset
+		b.fallBack(KindCanceled)
 	case s.GRPC != 0:
 		b.verdict = GRPCCode(s.GRPC).told(max(s.Wait, shape.ReadHints(s.Header).Wait))
 	case s.Kind != "":
@@ -85,6 +87,9 @@ func (b *branch) read(s shape.Said) {
 	}
 	b.explain(s)
 }
+
+// fallBack takes in what holds if the error inside says nothing more specific.
+func (b *branch) fallBack(k Kind) { b.general = stronger(b.general, k.verdict()) }
 
 // explain corrects the status of an answer by what is known besides: AWS answers a throttled call
 // with 400, too.
