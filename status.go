@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -62,14 +63,18 @@ func (b *branch) pass(err error) (refused bool) {
 		b.verdict = KindUnavailable.verdict()
 		return false
 	}
-	if b.verdict = sentinel(err); b.verdict != (Verdict{}) {
+	if b.verdict = sentinel(func(target error) bool { return err == target }); b.verdict != (Verdict{}) {
 		return false
 	}
-	if timedOut(err) {
+	if b.read(shape.Of(err)); b.verdict != (Verdict{}) {
+		return false
+	}
+	if e, ok := err.(interface{ Is(error) bool }); ok { // last, since some allocate at each question
+		b.verdict = sentinel(func(target error) bool { return e.Is(target) })
+	}
+	if b.verdict == (Verdict{}) && timedOut(err) {
 		b.verdict = KindTimeout.verdict()
-		return false
 	}
-	b.read(shape.Of(err))
 	return false
 }
 
@@ -117,13 +122,11 @@ var sentinels = [...]struct {
 	}},
 }
 
-// sentinel returns the verdict on err alone if that is one of sentinels.
-func sentinel(err error) Verdict {
+// sentinel returns the verdict on the first of sentinels that matches.
+func sentinel(match func(target error) bool) Verdict {
 	for i := range sentinels {
-		for _, target := range sentinels[i].errs {
-			if is(err, target) {
-				return sentinels[i].kind.verdict()
-			}
+		if slices.ContainsFunc(sentinels[i].errs, match) {
+			return sentinels[i].kind.verdict()
 		}
 	}
 	return Verdict{}
