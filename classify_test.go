@@ -464,6 +464,11 @@ func TestClassifyChain(t *testing.T) {
 		"another code in a bad one":   {&statusError{400, throttle("ValidationException")}, invalid},
 		"a mark in a branch under it": {&statusError{404, errors.Join(errOpaque, toolcircuit.Fault(errOpaque))}, unavailable},
 		"a timeout around a throttle": {&toolcircuit.CallTimeoutError{Err: throttle("SlowDown")}, timeout},
+		"canceled around a reset":     {canceledCode{dial(syscall.ECONNRESET)}, unavailable},
+		"canceled around a cancel":    {canceledCode{get(context.Canceled)}, canceled},
+		"canceled around nothing":     {canceledCode{}, canceled},
+		"canceled around the unknown": {canceledCode{errOpaque}, canceled},
+		"timeout by code, Is another": {timeoutCode{}, ignored(toolcircuit.KindNotFound)},
 		"lost connection of a pool":   {fmt.Errorf("query: %w", driver.ErrBadConn), unavailable},
 		"end of file by Is":           {get(alias{io.EOF}), unavailable},
 	} {
@@ -479,18 +484,30 @@ type (
 		StatusCode int
 		error
 	}
-	throttle string // an AWS code
-	panicky  int    // each method panics in turn
+	throttle     string // an AWS code
+	rpcCode      uint32
+	canceledCode struct{ error } // of Connect, which says so of a reset, too
+	timeoutCode  struct{ gone }  // a status, and a deadline by Is and Timeout
+	gone         struct{}
+	panicky      int // each method panics in turn
 )
 
-func (e *statusError) Unwrap() error { return e.error }
-func (e throttle) Error() string     { return string(e) }
-func (e throttle) ErrorCode() string { return string(e) }
-func (e panicky) Error() string      { panic("Error") }
-func (e panicky) Is(error) bool      { return e.at(0) }
-func (e panicky) Timeout() bool      { return e.at(1) }
-func (e panicky) StatusCode() int    { e.at(2); return 200 }
-func (e panicky) Unwrap() error      { e.at(3); return nil }
+func (e *statusError) Unwrap() error     { return e.error }
+func (canceledCode) Error() string       { return "canceled" }
+func (canceledCode) Code() rpcCode       { return 1 }
+func (canceledCode) Meta() http.Header   { return nil }
+func (e canceledCode) Unwrap() error     { return e.error }
+func (gone) Error() string               { return "not found" }
+func (gone) StatusCode() int             { return 404 }
+func (timeoutCode) Is(target error) bool { return target == context.DeadlineExceeded }
+func (timeoutCode) Timeout() bool        { return true }
+func (e throttle) Error() string         { return string(e) }
+func (e throttle) ErrorCode() string     { return string(e) }
+func (e panicky) Error() string          { panic("Error") }
+func (e panicky) Is(error) bool          { return e.at(0) }
+func (e panicky) Timeout() bool          { return e.at(1) }
+func (e panicky) StatusCode() int        { e.at(2); return 200 }
+func (e panicky) Unwrap() error          { e.at(3); return nil }
 
 func (e panicky) at(method panicky) bool {
 	if e == method {

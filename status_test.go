@@ -2,6 +2,7 @@ package toolcircuit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/textproto"
 	"net/url"
+	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -379,6 +383,47 @@ func TestN01HTTP2(t *testing.T) {
 			require.Equal(t, 3, reached)
 			require.Equal(t, toolcircuit.KindUnavailable, circuit.Snapshot().Cause)
 			require.Zero(t, circuit.Snapshot().Unclassified)
+		})
+	}
+}
+
+// Errors of the standard library that have a number, a text or a request in them, and say nothing
+// about a dependency.
+func TestFalseFriends(t *testing.T) {
+	redirected := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errOpaque }}
+	loop := httptest.NewServer(http.RedirectHandler("/", http.StatusFound))
+	defer loop.Close()
+	for name, fail := range map[string]func() error{
+		"reply of a mail server": func() error { return &textproto.Error{Code: 550, Msg: "no such user"} },
+		"exit status":            func() error { return exec.Command("sh", "-c", "exit 137").Run() },
+		"no such program":        func() error { return exec.Command("no-such-program").Run() },
+		"number that is none": func() error {
+			_, err := strconv.Atoi("503")
+			_, err2 := strconv.Atoi("x")
+			return errors.Join(err, err2)
+		},
+		"JSON of the wrong type": func() error { return json.Unmarshal([]byte(`{"code":503}`), new(int)) },
+		"file that is not there": func() error { _, err := os.Open("no-such-file"); return err },
+		"URL that is none":       func() error { _, err := url.Parse("http://%"); return err },
+		"header that is none": func() error {
+			_, err := new(http.Client).Do(&http.Request{URL: &url.URL{Scheme: "http", Host: "dep"}, Header: http.Header{"a b": {"x"}}})
+			return err
+		},
+		"redirect refused":         func() error { _, err := redirected.Get(loop.URL); return err },
+		"redirects without an end": func() error { _, err := http.Get(loop.URL); return err },
+		"cause of an inner context": func() error {
+			ctx, cancel := context.WithCancelCause(context.Background())
+			cancel(errors.New("503 Service Unavailable"))
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, loop.URL, nil)
+			require.NoError(t, err)
+			_, err = http.DefaultClient.Do(req)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := fail()
+			require.Error(t, err)
+			require.Equal(t, unknown, verdictOn(err), "%#v", err)
 		})
 	}
 }
