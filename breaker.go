@@ -174,8 +174,10 @@ func (c *ToolCircuit) WithTool(t Tool) *ToolCircuit {
 // caller's goroutine, with no lock held. If it panics or calls runtime.Goexit, that counts
 // as a failure of kind panic and goes on its way. A nil argument panics.
 //
-// A tool that calls another tool of the same dependency needs the circuit around one of the
-// two: when it is the probe, a call of the same circuit inside it is refused.
+// A tool may call another tool of its own dependency: while it is the probe, a call of the same
+// circuit with its context rides on it. That call runs, also if its tool has SideEffects. It is
+// judged and told to OnCall, and it is never recorded: the probe alone decides. As soon as the
+// probe has lost the slot, its context lets nobody through.
 func Do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, error) {
 	value, _, err := do(ctx, c, op)
 	return value, err

@@ -19,10 +19,13 @@ type rig struct {
 	*testing.T
 	*toolcircuit.ToolCircuit
 	clock   *clock.Mock
+	ctx     context.Context                // of calls; nil: context.Background
 	permits map[string]*toolcircuit.Permit // calls under way, by name
+	inner   map[string]context.Context     // of their operations
 	events  []toolcircuit.Event
 	calls   []toolcircuit.Call
-	ran     int // operations of do and of begin
+	ran     int  // operations of do and of begin
+	writes  bool // ToolCircuit is the view of a tool with SideEffects
 }
 
 // step is one thing that happens to a rig, and what its circuit is afterwards.
@@ -79,6 +82,14 @@ func run(t *testing.T, o toolcircuit.Options, steps []step) *rig {
 	return r
 }
 
+// from is where calls come from.
+func (r *rig) from() context.Context {
+	if r.ctx == nil {
+		return context.Background()
+	}
+	return r.ctx
+}
+
 // policy is a policy of three failures and a minute, doubling to ten, changed by edit.
 func policy(edit func(*toolcircuit.Policy)) toolcircuit.Options {
 	p := toolcircuit.Policy{FailureThreshold: 3, Cooldown: time.Minute, Multiplier: 2}
@@ -96,7 +107,7 @@ func call(err error) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
 		before := r.ran
-		_, got := toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (string, error) {
+		_, got := toolcircuit.Do(r.from(), r.ToolCircuit, func(context.Context) (string, error) {
 			r.ran++
 			return "value", err
 		})
@@ -115,11 +126,12 @@ func calls(n int, err error) func(*rig) {
 	}
 }
 
-// refused is a call that must be refused, for that long.
+// refused is a call that must be refused, for that long at most. That is what it is told, except
+// while a probe holds the slot: a read is then told to wait as long as the probe has run so far.
 func refused(wait time.Duration) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
-		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (string, error) {
+		_, err := toolcircuit.Do(r.from(), r.ToolCircuit, func(context.Context) (string, error) {
 			r.ran++
 			r.Error("a refused call ran")
 			return "", nil
@@ -127,7 +139,11 @@ func refused(wait time.Duration) func(*rig) {
 		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
 		var e *toolcircuit.OpenError
 		require.ErrorAs(r, err, &e)
-		require.Equal(r, wait, e.RetryAfter())
+		told := wait
+		if e.State == halfOpen && !r.writes {
+			told = min(wait, max(r.Snapshot().Policy.ProbeTimeout-wait, time.Second))
+		}
+		require.Equal(r, told, e.RetryAfter())
 	}
 }
 
@@ -139,9 +155,10 @@ func begin(names ...string) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
 		for _, name := range names {
-			p, err := r.Allow(context.Background())
+			p, err := r.Allow(r.from())
 			require.NoError(r, err, "call %s", name)
 			r.permits[name] = &p
+			delete(r.inner, name)
 			r.ran++
 		}
 	}

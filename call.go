@@ -105,7 +105,7 @@ func (p *Permit) begin(ctx context.Context, c *ToolCircuit) error {
 		return refusal
 	}
 	p.c, p.by = c, by
-	if by.State != StateClosed {
+	if p.Probe() {
 		p.announce()
 	}
 	p.start()
@@ -141,6 +141,11 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 			return s, nil
 		}
 		if _, refusal := c.look(s); refusal != nil {
+			if c.rides(ctx, s) {
+				ride := *s
+				ride.rides = true
+				return &ride, nil
+			}
 			return nil, refusal
 		}
 		probe, taken := c.advance(ctx, 0, func(now state, in input) (state, bool) {
@@ -174,8 +179,19 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 	return remaining, refusal
 }
 
+// rides reports whether a call that s refuses rides on the probe: ctx is that of the operation
+// which holds the slot of s.
+func (c *circuit) rides(ctx context.Context, s *state) bool {
+	if s.State != StateHalfOpen || s.override != OverrideNone {
+		return false
+	}
+	return ctx.Value(slotKey{c}) == any(s.slot()) &&
+		s.gate.remaining(s.gate.hold, c.clock.Since(s.gate.from)) > 0
+}
+
 // Context returns ctx as the operation of the call should have it. It ends when
-// Policy.CallTimeout has passed since Allow, and [IsProbe] can tell that the call is a probe.
+// Policy.CallTimeout has passed since Allow. If the call is the probe, [IsProbe] can tell, and
+// calls of the same circuit with this context ride on it, as [Do] says.
 // It also ends with Settle or Release, so a stream must be settled at its end. Without
 // Context, the time from Allow to Settle tells whether CallTimeout was kept.
 //
@@ -196,12 +212,15 @@ func (p *Permit) Context(ctx context.Context) context.Context {
 		ctx = more.ctx
 	}
 	if p.Probe() {
-		ctx = context.WithValue(ctx, probeKey{}, true)
+		ctx = context.WithValue(context.WithValue(ctx, probeKey{}, true), slotKey{p.c.circuit}, p.by.slot())
 	}
 	return ctx
 }
 
 type probeKey struct{}
+
+// slotKey is the key for the slot that a probe of a circuit took.
+type slotKey struct{ *circuit }
 
 // IsProbe reports whether ctx is that of an operation which is a probe, or is derived from
 // one: then its outcome decides if a circuit closes.
@@ -219,7 +238,9 @@ func (p *Permit) Probe() bool { return p.by != nil && p.by.State == StateHalfOpe
 func (p *Permit) early() bool { return p.by.State == StateOpen && p.by.override == OverrideNone }
 
 // recorded reports whether the circuit takes the outcome in.
-func (p *Permit) recorded() bool { return p.by.override != OverrideClosed && !p.early() }
+func (p *Permit) recorded() bool {
+	return p.by.override != OverrideClosed && !p.by.rides && !p.early()
+}
 
 // Settle judges what came of the call and records it. It returns the verdict, and the error to
 // hand on: err, or err inside a [*CallTimeoutError] if it came after CallTimeout. ctx is the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -124,23 +125,12 @@ func TestNestedCircuits(t *testing.T) {
 		})
 		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
 	}
-	self := func(r *rig) {
-		r.Helper()
-		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
-			return toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) { return 0, nil })
-		})
-		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
-	}
 	play(t, []script{
 		{"a refusal inside is no failure", nil, []step{
 			{all(nested, nested, nested, nested, streak(0)), closed},
 		}},
 		{"a refusal inside frees the slot", nil, []step{
 			{all(cooled, nested), halfOpen},
-			{call(nil), closed},
-		}},
-		{"a circuit inside itself refuses the inner call of a probe", nil, []step{
-			{all(cooled, self), halfOpen},
 			{call(nil), closed},
 		}},
 	})
@@ -694,6 +684,249 @@ func TestIsProbe(t *testing.T) {
 	all(ask(true), ask(false))(r)
 }
 
+// inside runs actions with the context of the operation of a call that began.
+func inside(name string, actions ...func(*rig)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		if r.inner == nil {
+			r.inner = make(map[string]context.Context)
+		}
+		if r.inner[name] == nil {
+			r.inner[name] = r.permits[name].Context(r.from())
+		}
+		outer := r.ctx
+		r.ctx = r.inner[name]
+		all(actions...)(r)
+		r.ctx = outer
+	}
+}
+
+func TestRiding(t *testing.T) {
+	write := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	unchanged := func(actions ...func(*rig)) func(*rig) {
+		return func(r *rig) {
+			r.Helper()
+			before, events := r.Snapshot(), len(r.events)
+			all(actions...)(r)
+			require.Equal(r, before, r.Snapshot())
+			require.Len(r, r.events, events)
+		}
+	}
+	manual := func(r *rig) {
+		r.Helper()
+		_, err := r.Allow(r.from())
+		var e *toolcircuit.OpenError
+		require.ErrorAs(r, err, &e)
+		require.Equal(r, toolcircuit.ReasonManualOpen, e.Reason)
+	}
+	outcomes := all(call(nil), call(errDown), call(errInvalid), call(errors.New("?")), call(wait(time.Hour)), call(asked(time.Hour)))
+	play(t, []script{
+		{"a call inside the probe runs, and only the probe decides", nil, []step{
+			{all(probing, inside("probe", unchanged(outcomes))), halfOpen},
+			{end("probe", nil), closed},
+		}},
+		{"so a probe can fail around a call that is healthy", nil, []step{
+			{all(probing, inside("probe", call(nil)), end("probe", errDown)), open},
+		}},
+		{"others are refused meanwhile", nil, []step{
+			{all(probing, inside("probe", begin("rides"), call(nil)), refused(time.Minute)), halfOpen},
+			{all(unchanged(end("rides", errDown)), refused(time.Minute)), halfOpen},
+		}},
+		{"it is no probe, but knows that it is inside one", nil, []step{
+			{all(probing, inside("probe", begin("rides"), inside("rides", func(r *rig) {
+				require.False(r, r.permits["rides"].Probe())
+				require.True(r, toolcircuit.IsProbe(r.ctx))
+			}))), halfOpen},
+		}},
+		{"it is judged and told to OnCall", nil, []step{
+			{all(probing, inside("probe", as(toolcircuit.Tool{Name: "read"}, call(errDown)))), halfOpen},
+			{func(r *rig) {
+				require.Equal(r, toolcircuit.Call{
+					Dependency: "search-api", Tool: "read", State: halfOpen, Executed: true, Err: errDown,
+					Verdict: toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable},
+				}, r.calls[len(r.calls)-1])
+			}, halfOpen},
+		}},
+		{"by the policy that it meets", func(p *toolcircuit.Policy) { p.CallTimeout = 2 * time.Second }, []step{
+			{all(probing, inside("probe", begin("rides")), add(time.Second), end("rides", nil)), halfOpen},
+			{func(r *rig) { require.Equal(r, toolcircuit.KindOK, r.calls[len(r.calls)-1].Verdict.Kind) }, halfOpen},
+			{all(inside("probe", begin("rides")), add(2*time.Second), end("rides", nil)), halfOpen},
+			{func(r *rig) { require.Equal(r, toolcircuit.KindTimeout, r.calls[len(r.calls)-1].Verdict.Kind) }, halfOpen},
+		}},
+		{"a write rides", nil, []step{
+			{all(probing, inside("probe", as(write, unchanged(outcomes))), as(write, refused(time.Minute))), halfOpen},
+		}},
+		{"a write that is the probe carries a read", nil, []step{
+			{all(trip, add(2*time.Minute), as(write, begin("probe")), inside("probe", call(nil))), halfOpen},
+		}},
+		{"a rider carries others", nil, []step{
+			{all(probing, inside("probe", begin("rides"), inside("rides", call(nil))), end("rides", nil), inside("rides", call(nil))), halfOpen},
+		}},
+		{"a released rider leaves the slot alone", nil, []step{
+			{all(probing, inside("probe", begin("rides")), unchanged(release("rides")), refused(time.Minute)), halfOpen},
+		}},
+		{"a rider that outlives its probe is not recorded, either", nil, []step{
+			{all(probing, inside("probe", begin("rides")), end("probe", nil), unchanged(end("rides", errDown))), closed},
+		}},
+
+		{"a context that outlives the probe: another's turn", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, []step{
+			{all(probing, inside("probe", call(nil)), end("probe", nil), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
+			{inside("second", call(nil)), halfOpen},
+		}},
+		{"a context that outlives the probe: the next outage", nil, []step{
+			{all(probing, inside("probe"), end("probe", nil), trip, inside("probe", refused(2*time.Minute))), open},
+			{all(add(2*time.Minute), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
+		}},
+		{"a context that outlives the probe: its lease", nil, []step{
+			{all(probing, inside("probe"), add(time.Minute), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
+			{all(inside("second", call(nil)), end("probe", nil)), closed},
+		}},
+		{"a context that outlives the probe: a write's turn", func(p *toolcircuit.Policy) { p.ProbeTimeout = time.Second }, []step{
+			{all(probing, inside("probe", as(write, call(nil)), add(time.Second), as(write, refused(59*time.Second)))), halfOpen},
+			{all(begin("second"), inside("second"), release("second"), inside("second", as(write, refused(59*time.Second)))), halfOpen},
+		}},
+		{"a probe whose lease is over begins anew inside itself", nil, []step{
+			{all(probing, inside("probe", add(time.Minute), begin("second"))), halfOpen},
+			{func(r *rig) { require.True(r, r.permits["second"].Probe()) }, halfOpen},
+		}},
+
+		{"nobody rides in the cooldown", nil, []step{
+			{all(probing, inside("probe", call(nil)), end("probe", errDown), inside("probe", refused(2*time.Minute))), open},
+		}},
+		{"the kill switch holds for riders", nil, []step{
+			{all(probing, inside("probe", override(toolcircuit.OverrideOpen), manual, as(write, manual))), halfOpen},
+			{all(override(toolcircuit.OverrideNone), inside("probe", call(nil))), halfOpen},
+		}},
+		{"who was let in by an override carries nobody", nil, []step{
+			{all(cooled, override(toolcircuit.OverrideClosed), begin("ghost"), override(toolcircuit.OverrideNone), begin("probe")), halfOpen},
+			{inside("ghost", refused(time.Minute)), halfOpen},
+		}},
+		{"after a reset the call is one like any other", nil, []step{
+			{all(probing, inside("probe", reset, calls(2, errDown), streak(2))), closed},
+		}},
+		{"nobody rides on another circuit's probe", nil, []step{
+			{all(probing, inside("probe", func(r *rig) {
+				twin := *r
+				twin.ToolCircuit = r.Twin("mail-api")
+				all(cooled, begin("other"), refused(time.Minute))(&twin)
+			})), halfOpen},
+		}},
+		{"calls that wait: at once", nil, []step{
+			{all(probing, inside("probe", func(r *rig) { require.NoError(r, r.Wait(r.ctx)) })), halfOpen},
+		}},
+	})
+}
+
+// N17: two tools of one dependency, of which one calls the other. Only the outer one is ever
+// called.
+func TestToolThatCallsItsOwnDependencyRecovers(t *testing.T) {
+	r := newRig(t, policy(nil))
+	down := true
+	read := toolcircuit.WrapResult(r.WithTool(toolcircuit.Tool{Name: "read"}), func(context.Context, int) (int, error) {
+		if down {
+			return 0, errDown
+		}
+		return 7, nil
+	})
+	report := toolcircuit.Wrap(r.WithTool(toolcircuit.Tool{Name: "report"}), func(ctx context.Context, n int) (toolcircuit.Result[int], error) {
+		return read(ctx, n)
+	})
+	for r.State() == closed {
+		_, err := report(t.Context(), 1)
+		require.NoError(t, err)
+	}
+	for range 3 {
+		untilDue(r)
+		_, err := report(t.Context(), 1)
+		require.NoError(t, err)
+		require.Equal(t, open, r.State())
+	}
+	down = false
+	untilDue(r)
+	got, err := report(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, 7, *got.Value)
+	require.Equal(t, closed, r.State())
+}
+
+// A circuit, another, and the first again.
+func TestRidingThroughAnotherCircuit(t *testing.T) {
+	for name, between := range map[string]func(*rig){"closed": func(*rig) {}, "itself probing": cooled} {
+		t.Run(name, func(t *testing.T) {
+			a, b := run(t, policy(nil), []step{{cooled, halfOpen}}), newRig(t, policy(nil))
+			between(b)
+			value, err := tell(a, func(ctx context.Context) (int, error) {
+				return toolcircuit.Do(ctx, b.ToolCircuit, func(ctx context.Context) (int, error) {
+					if _, err := toolcircuit.Do(ctx, b.ToolCircuit, func(context.Context) (int, error) { return 1, nil }); err != nil {
+						return 0, err
+					}
+					return toolcircuit.Do(ctx, a.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
+				})
+			})
+			require.NoError(t, err)
+			require.Equal(t, 7, value)
+			require.Equal(t, closed, a.State())
+			require.Equal(t, closed, b.State())
+		})
+	}
+}
+
+// A probe may send its work out to goroutines, one of which outlives it.
+func TestRidingFromGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, once(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }), []step{{all(call(errDown), add(time.Minute)), halfOpen}})
+		var ran atomic.Int32
+		op := func(context.Context) (int, error) { ran.Add(1); return 0, nil }
+		late := make(chan error, 1)
+		_, err := tell(r, func(ctx context.Context) (int, error) {
+			var group sync.WaitGroup
+			for range 8 {
+				group.Go(func() {
+					_, err := toolcircuit.Do(ctx, r.ToolCircuit, op)
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			group.Wait()
+			go func() {
+				time.Sleep(time.Second)
+				_, err := toolcircuit.Do(ctx, r.ToolCircuit, op)
+				late <- err
+			}()
+			return 0, nil
+		})
+		require.NoError(t, err)
+		begin("second")(r)
+		require.ErrorIs(t, <-late, toolcircuit.ErrCircuitOpen)
+		require.EqualValues(t, 8, ran.Load())
+	})
+}
+
+// A Monitor's probe carries calls like any other; its check during the cooldown carries none.
+func TestRidingOnAMonitor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newQuietRig(t, policy(nil))
+		var errs []error
+		ctx, cancel := context.WithCancel(t.Context())
+		trip(r)
+		go r.Monitor(ctx, 40*time.Second, func(ctx context.Context) error {
+			_, err := toolcircuit.Do(ctx, r.ToolCircuit, op(nil))
+			errs = append(errs, err)
+			if err == nil {
+				cancel()
+			}
+			return err
+		})
+		synctest.Wait()
+		pass(time.Minute)(r)
+		require.Len(t, errs, 2)
+		require.ErrorIs(t, errs[0], toolcircuit.ErrCircuitOpen)
+		require.NoError(t, errs[1])
+		require.Equal(t, closed, r.State())
+	})
+}
+
 func TestRefusalAllocatesNothing(t *testing.T) {
 	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
 	ctx := context.Background()
@@ -836,9 +1069,11 @@ func TestDeadlineIsRealTime(t *testing.T) {
 // A tool that calls its own circuit inside had begun when that was refused.
 func TestNestedInItselfHadBegun(t *testing.T) {
 	r := newRig(t, policy(nil))
-	cooled(r)
 	inner := toolcircuit.Wrap(r.ToolCircuit, func(context.Context, int) (int, error) { return 1, nil })
-	outer := toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, n int) (int, error) { return inner(ctx, n) })
+	outer := toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, n int) (int, error) {
+		r.SetOverride(toolcircuit.OverrideOpen)
+		return inner(ctx, n)
+	})
 	res, err := outer(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, toolcircuit.StatusBlocked, res.Status)

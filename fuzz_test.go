@@ -69,9 +69,10 @@ type ticket struct {
 	seq      uint64
 	probe    int
 	observed int
-	ghost    bool // let in by an override
+	ghost    bool // not recorded: let in by an override, or rides on the probe
 	start    time.Time
 	real     *toolcircuit.Permit
+	inner    context.Context // of a probe's operation
 }
 
 // curve is the wait after the n-th opening in memory.
@@ -178,13 +179,16 @@ func (m *model) enter(s toolcircuit.State) {
 	m.streak, m.counted, m.successes, m.slotTaken, m.answered = 0, nil, 0, false, false
 }
 
-// call is a call that arrives; it returns nil if it is refused.
-func (m *model) call(writes bool) *ticket {
-	if !m.ready(writes) {
+// call is a call that arrives, from inside a probe or with a nil one from elsewhere; it returns
+// nil if it is refused.
+func (m *model) call(writes bool, inside *ticket) *ticket {
+	rides := inside != nil && m.override == toolcircuit.OverrideNone && m.gated(writes) &&
+		m.state == halfOpen && m.gated(false) && inside.seq == m.seq && inside.probe == m.probes
+	if !rides && !m.ready(writes) {
 		m.refused++
 		return nil
 	}
-	ghost := m.override == toolcircuit.OverrideClosed
+	ghost := rides || m.override == toolcircuit.OverrideClosed
 	if m.state != closed && !ghost { // it is the probe
 		if m.state == open {
 			from, hold := m.gate(false)
@@ -415,6 +419,7 @@ type pair struct {
 	*model
 	writes *toolcircuit.ToolCircuit
 	under  []*ticket // calls under way
+	probes []*ticket // the latest, with the context of their operation, also when they have ended
 }
 
 func (p *pair) view(writes bool) *toolcircuit.ToolCircuit {
@@ -424,11 +429,16 @@ func (p *pair) view(writes bool) *toolcircuit.ToolCircuit {
 	return p.ToolCircuit
 }
 
-// begin starts a call in both, and compares how it is let in or refused.
-func (p *pair) begin(writes bool) *ticket {
+// begin starts a call in both, inside a probe if there is one, and compares how it is let in or
+// refused.
+func (p *pair) begin(writes bool, inside *ticket) *ticket {
 	before := *p.model
-	t := p.model.call(writes)
-	permit, err := p.view(writes).Allow(context.Background())
+	t := p.model.call(writes, inside)
+	ctx := context.Background()
+	if inside != nil {
+		ctx = inside.inner
+	}
+	permit, err := p.view(writes).Allow(ctx)
 	if t == nil {
 		p.compareRefusal(&before, writes, err)
 		return nil
@@ -436,7 +446,20 @@ func (p *pair) begin(writes bool) *ticket {
 	require.NoError(p, err)
 	require.Equal(p, t.state == halfOpen && !t.ghost, permit.Probe())
 	t.real = &permit
+	if permit.Probe() && t.rules.CallTimeout == 0 { // whose end a clock that steps back would not undo
+		t.inner = permit.Context(ctx)
+		p.probes = append(p.probes, t)
+	}
 	return t
+}
+
+// inside returns one of the latest probes, nil if there was none.
+func (p *pair) inside(i byte) *ticket {
+	if len(p.probes) == 0 {
+		return nil
+	}
+	p.probes = p.probes[max(0, len(p.probes)-3):]
+	return p.probes[int(i)%len(p.probes)]
 }
 
 func (p *pair) compareRefusal(m *model, writes bool, err error) {
@@ -461,7 +484,11 @@ func (p *pair) compareRefusal(m *model, writes bool, err error) {
 	require.Equal(p, toolcircuit.ReasonDependencyOpen, got.Reason)
 	require.Equal(p, m.state, got.State)
 	require.Equal(p, from.Add(hold), got.RetryAt)
-	require.Equal(p, min(hold, from.Add(hold).Sub(m.now)), got.RetryAfter())
+	want := min(hold, from.Add(hold).Sub(m.now))
+	if m.state == halfOpen && !writes {
+		want = min(want, max(m.now.Sub(m.probeStart), time.Second))
+	}
+	require.Equal(p, want, got.RetryAfter())
 }
 
 // end ends a call in both, with Settle or with a panic.
@@ -511,7 +538,7 @@ func (p *pair) monitor(answer error) {
 		if answer != nil {
 			v = toolcircuit.Verdict{Kind: toolcircuit.KindCanceled}
 		}
-		m.end(m.call(false), v, answer)
+		m.end(m.call(false, nil), v, answer)
 	case m.state == open && m.curveHolds && from.Add(hold).Sub(m.now) > time.Second:
 		m.now = m.now.Add(time.Second)
 		p.clock.Set(m.now)
@@ -527,10 +554,10 @@ func (p *pair) monitor(answer error) {
 // step takes both through what one byte and its argument stand for.
 func (p *pair) step(op, arg byte) {
 	m := p.model
-	switch op % 17 {
+	switch op % 19 {
 	case 0, 1, 2: // time passes, or steps back where no window would notice
 		by := time.Duration(arg%64) * time.Second
-		if op%17 == 2 && m.FailureRate == 0 && len(m.counted) == 0 {
+		if op%19 == 2 && m.FailureRate == 0 && len(m.counted) == 0 {
 			by = -by / 4 / time.Second * time.Second
 		}
 		m.now = m.now.Add(by)
@@ -541,12 +568,12 @@ func (p *pair) step(op, arg byte) {
 			p.clock.Set(m.now)
 		}
 	case 4, 5, 6: // a call
-		if t := p.begin(arg >= 0xE0); t != nil {
+		if t := p.begin(arg >= 0xE0, nil); t != nil {
 			p.end(t, arg)
 		}
 	case 7: // a call that does not return
 		before := *m
-		t := m.call(false)
+		t := m.call(false, nil)
 		panicked := errors.New("boom")
 		_, err := func() (_ int, err error) {
 			defer func() {
@@ -564,17 +591,17 @@ func (p *pair) step(op, arg byte) {
 		// What stands for its error is the library's own.
 		m.end(t, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}, errPanicked)
 	case 8, 9, 10: // a call begins
-		if t := p.begin(arg >= 0xE0); t != nil {
+		if t := p.begin(arg >= 0xE0, nil); t != nil {
 			p.under = append(p.under, t)
 		}
 	case 11, 12, 13: // one ends, or is handed back
 		if len(p.under) == 0 {
 			break
 		}
-		i := int(op/17) % len(p.under)
+		i := int(op/19) % len(p.under)
 		t := p.under[i]
 		p.under = slices.Delete(p.under, i, i+1)
-		if op%17 == 13 {
+		if op%19 == 13 {
 			t.real.Release()
 			m.settle(t, toolcircuit.Verdict{}, nil)
 		} else {
@@ -595,6 +622,12 @@ func (p *pair) step(op, arg byte) {
 		m.setPolicy(policy)
 	case 16:
 		p.monitor([]error{nil, errDown}[arg%2])
+	case 17, 18: // a call inside a probe
+		if t := p.begin(arg >= 0xC0, p.inside(arg)); t != nil && op%19 == 17 {
+			p.end(t, arg)
+		} else if t != nil {
+			p.under = append(p.under, t)
+		}
 	}
 }
 
@@ -611,8 +644,8 @@ var errPanicked = func() error {
 // FuzzMachine holds a circuit against its model: a policy, then steps of two bytes each.
 func FuzzMachine(f *testing.F) {
 	const (
-		pass, untilReady, do, panics, begin, end, release, force, change, look = 1, 3, 4, 7, 8, 11, 13, 14, 15, 16
-		ok, down, invalid, unknown, paused, asked                              = 0, 1, 2, 3, 4, 6
+		pass, untilReady, do, panics, begin, end, release, force, change, look, nested = 1, 3, 4, 7, 8, 11, 13, 14, 15, 16, 17
+		ok, down, invalid, unknown, paused, asked                                      = 0, 1, 2, 3, 4, 6
 	)
 	f.Add([]byte{0, do, down, do, down, do, ok, untilReady, 0, do, ok, do, ok})
 	f.Add([]byte{0, do, down, do, down, untilReady, 0, do, down, untilReady, 0, do, down, untilReady, 0, do, down})
@@ -625,6 +658,8 @@ func FuzzMachine(f *testing.F) {
 	f.Add([]byte{1, do, down, force, 2, do, down, begin, 0, force, 1, do, ok, force, 0, end, ok, change, 0, change, 5, change, 17})
 	f.Add([]byte{0, begin, 0, do, asked, pass, 3, do, down, look, 0, end, down, do, ok, pass, 3, change, 8, pass, 4})
 	f.Add([]byte{9, do, down, untilReady, 0, do, asked, untilReady, 0, do, down, untilReady, 0, do, ok, pass, 8, pass, 7, do, down})
+	f.Add([]byte{0, do, down, do, down, untilReady, 0, begin, 0, nested, 0, nested, down, nested, 0xC0, pass, 5, nested, 0, end, down, nested, 0})
+	f.Add([]byte{7, do, down, do, down, untilReady, 0, begin, 0, pass, 1, nested, 0xC0, nested, 1, end, ok, nested, 2})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 || len(data) > 400 {
 			return

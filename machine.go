@@ -41,6 +41,7 @@ type state struct {
 	rule     Rule      // that led to State; half-open: that led to open
 	override Override
 	plain    bool // a healthy call needs no more than this state, if it is still the published one
+	rides    bool // never published: admits a call inside the probe, which is not recorded
 
 	// Closed.
 	streak int    // counted failures in a row
@@ -375,6 +376,11 @@ func (s *state) at(now time.Time) State {
 	return s.State
 }
 
+// slot names the slot that the latest probe took.
+type slot struct{ seq, probe uint64 }
+
+func (s *state) slot() slot { return slot{s.seq, s.probe} }
+
 // publish returns s with all that follows from it, ready to be shared.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.watched
@@ -396,6 +402,7 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	if s.State != StateClosed || s.override == OverrideOpen {
 		s.gate = &g
 		g.refusal = s.newRefusal(dependency, g.hold, c)
+		g.refusal.trial = g.held
 		g.refusalWrites = s.newRefusal(dependency, g.holdWrites, c)
 	}
 	return &s

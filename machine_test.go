@@ -72,9 +72,9 @@ func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
 		mine := r.ToolCircuit
-		r.ToolCircuit = mine.WithTool(tool)
+		r.ToolCircuit, r.writes = mine.WithTool(tool), tool.SideEffects
 		all(actions...)(r)
-		r.ToolCircuit = mine
+		r.ToolCircuit, r.writes = mine, false
 	}
 }
 

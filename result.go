@@ -30,6 +30,8 @@ type OpenError struct {
 
 	clock  clock.Clock   // nil: real time
 	wait   time.Duration // the full wait, which RetryAfter never exceeds; 0: no bound known
+	trial  bool          // the wait is the lease of a probe, which may end sooner
+	jitter float64       // share of the wait by which a model's is spread; 0 if the dependency asked for it
 	capped bool          // the wait has reached MaxCooldown
 }
 
@@ -41,8 +43,13 @@ func (e *OpenError) Error() string {
 // Is reports whether target is [ErrCircuitOpen].
 func (e *OpenError) Is(target error) bool { return target == ErrCircuitOpen }
 
-// RetryAfter returns the time from now to RetryAt on the circuit's clock: 0 when that is over or no
-// such moment is known, and never more than the full wait, even if the clock has stepped back.
+// RetryAfter returns how long to wait before the next call: the time from now to RetryAt on the
+// circuit's clock. It is 0 when that is over or no such moment is known, and never more than the full
+// wait, even if the clock has stepped back.
+//
+// While a probe is under way RetryAt is the end of its lease, but the probe will most likely end
+// sooner. RetryAfter is then as long as the probe has run so far and at least a second, so that who
+// obeys it is back soon after a recovery. A tool with SideEffects waits for its own turn.
 func (e *OpenError) RetryAfter() time.Duration {
 	if e.RetryAt.IsZero() {
 		return 0
@@ -50,6 +57,9 @@ func (e *OpenError) RetryAfter() time.Duration {
 	left := time.Until(e.RetryAt)
 	if e.clock != nil {
 		left = e.clock.Until(e.RetryAt)
+	}
+	if e.trial {
+		left = min(left, max(e.wait-left, time.Second))
 	}
 	if e.wait > 0 {
 		left = min(left, e.wait)

@@ -21,7 +21,7 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 		s := c.state.Load()
 		wait, refusal := c.look(s)
 		switch {
-		case refusal == nil:
+		case refusal == nil || c.rides(ctx, s):
 			return nil
 		case refusal.Reason == ReasonManualOpen:
 			return refusal
