@@ -189,11 +189,11 @@ func (c *circuit) rides(ctx context.Context, s *state) bool {
 		s.gate.remaining(s.gate.hold, c.clock.Since(s.gate.from)) > 0
 }
 
-// Context returns ctx as the operation of the call should have it. It ends when
-// Policy.CallTimeout has passed since Allow. If the call is the probe, [IsProbe] can tell, and
-// calls of the same circuit with this context ride on it, as [Do] says.
-// It also ends with Settle or Release, so a stream must be settled at its end. Without
-// Context, the time from Allow to Settle tells whether CallTimeout was kept.
+// Context returns ctx as the operation of the call should have it. Under Policy.CallTimeout it
+// ends when that has passed since Allow, and with Settle or Release, so a stream must be settled
+// at its end. Without Context, the time from Allow to Settle tells whether CallTimeout was kept.
+// If the call is the probe, [IsProbe] can tell, and calls of the same circuit with this context
+// ride on it, as [Do] says.
 //
 // Context is called once, before Settle; a second call panics. A nil ctx panics.
 func (p *Permit) Context(ctx context.Context) context.Context {
@@ -396,7 +396,9 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 		}
 	}
 	if p.c.tool.monitor && v.Kind.ClientError() {
-		v.Effect = EffectHeal
+		if _, unsent := invalidText(o.Err); !unsent {
+			v.Effect = EffectHeal
+		}
 	}
 	return v
 }

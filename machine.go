@@ -346,19 +346,19 @@ func (r *rules) curve(n int) time.Duration {
 func (r *rules) capped(n int) bool { return n > 0 && r.curve(n) == r.MaxCooldown }
 
 // cooldown is how long an open circuit waits from its opening on: what the curve gives and
-// what the dependency asked for, whichever applies and is longer.
-func (s *state) cooldown(salt uint64) time.Duration {
+// what the dependency asked for, whichever applies and is longer. isAsked reports the latter.
+func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
 	asked := s.askedUntil(s.trouble).Sub(s.since)
 	if !s.gate.byCurve {
-		return max(asked, 0)
+		return max(asked, 0), true
 	}
-	wait := s.curve(s.openings)
+	wait = s.curve(s.openings)
 	if s.Jitter > 0 {
 		least := max(s.Cooldown, min(wait, time.Duration(float64(s.MaxCooldown)/(1+s.Jitter))))
 		part := s.Jitter * rand.New(rand.NewPCG(salt, s.seq)).Float64()
 		wait = least + min(time.Duration(part*float64(least)), s.MaxCooldown-least)
 	}
-	return max(asked, wait)
+	return max(asked, wait), asked >= wait
 }
 
 // remaining is how much is left of a hold of the gate so long after its beginning. A clock
@@ -384,11 +384,11 @@ func (s *state) slot() slot { return slot{s.seq, s.probe} }
 // publish returns s with all that follows from it, ready to be shared.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.watched
-	g := gate{}
+	g, asked := gate{}, false
 	switch s.State {
 	case StateOpen:
 		g = *s.gate
-		g.hold = s.cooldown(salt)
+		g.hold, asked = s.cooldown(salt)
 		g.holdWrites = g.hold + min(s.curve(s.openings), math.MaxInt64-g.hold)
 	case StateHalfOpen:
 		g = *s.gate
@@ -404,6 +404,9 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 		g.refusal = s.newRefusal(dependency, g.hold, c)
 		g.refusal.trial = g.held
 		g.refusalWrites = s.newRefusal(dependency, g.holdWrites, c)
+		if !asked {
+			g.refusal.jitter, g.refusalWrites.jitter = s.Jitter, s.Jitter
+		}
 	}
 	return &s
 }

@@ -3,8 +3,10 @@ package toolcircuit
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // tell returns b with its message, or with that of the Tool where it has one to give.
@@ -19,13 +21,14 @@ func tell(c *ToolCircuit, b Blocked, e *OpenError) Blocked {
 
 // message returns the text of b, in under 60 words where each name is one. It says what happened, that
 // nothing was executed, why, until when, what to leave and what to do now. It never invites an
-// immediate retry, for a model accepts (juspay/neurolink#899), and never forbids without an end, for
-// a model obeys for the rest of its session (NousResearch/hermes-agent#56833). No word in it comes
-// from a dependency. Of a refusal, e has what b has no key for; of a failed call it is nil.
+// immediate retry, because a model accepts (juspay/neurolink#899), and never forbids without an end,
+// because a model obeys for the rest of its session (NousResearch/hermes-agent#56833). No word in it
+// comes from a dependency. e is the refusal or, of a failed call, the one that the next call would
+// meet, nil if none.
 func message(b Blocked, e *OpenError, t *Tool) string {
 	tool, dependency := cmp.Or(b.Tool, "This tool"), cmp.Or(b.Dependency, "its dependency")
 	if b.Reason == ReasonCallFailed {
-		return failureMessage(b, t, tool, dependency)
+		return failureMessage(b, e, t, tool, dependency)
 	}
 
 	what := " was not executed: "
@@ -46,8 +49,8 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 	case ReasonRepeatedCall:
 		until = "with these arguments until the next run"
 		others = "other arguments and other tools remain usable"
-		if left := ceil(e.RetryAfter(), time.Second); left > 0 {
-			until = "with these arguments " + wait(left, e.RetryAt.UTC())
+		if left := e.RetryAfter(); left > 0 {
+			until = "with these arguments " + wait(ceil(left, time.Second), wholeSecond(e.clock.Now().Add(left)))
 		}
 		switch {
 		case b.Cause == "" && e.RetryAt.IsZero():
@@ -99,30 +102,47 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 }
 
 // failureMessage is [message] for a failed call.
-func failureMessage(b Blocked, t *Tool, tool, dependency string) string {
-	what, doubt := " ran and failed: ", ""
-	if b.Outcome == outcomeUnknown {
+func failureMessage(b Blocked, e *OpenError, t *Tool, tool, dependency string) string {
+	what, why, doubt := " ran and failed: ", dependency+" "+plain(b.Cause), ""
+	switch {
+	case b.Outcome == outcomeUnknown:
 		what, doubt = " failed: ", "whether it took effect is not known"
+	case !*b.Executed:
+		what, why = " was not executed: ", dependency+" could not be reached"
+		if b.Cause == KindInvalid {
+			why = "its arguments are invalid"
+		}
 	}
-	var hope, do, ban string
-	if b.RetryAfterMS > 0 {
-		ban = fmt.Sprintf("do not call it for %d s", seconds(b))
+	manual := e != nil && e.Reason == ReasonManualOpen
+	ban := ""
+	switch {
+	case manual:
+		ban = "an operator has switched " + dependency + " off: do not call it until an operator lifts that"
+	case b.RetryAt != nil:
+		ban = "do not call it " + wait(seconds(b), *b.RetryAt)
+	}
+	var hope, do string
+	mend := "change the arguments"
+	if b.Detail != "" && b.Cause == KindInvalid {
+		mend += " as detail says"
 	}
 	switch {
 	case doubtful(b, t):
 		do = "before you call it again, check whether it did; if you cannot, tell the user"
-	case *b.Retryable && b.RetryAfterMS > 0:
+	case manual:
+		do = options(b, "")
+	case *b.Retryable && ban != "":
 		hope, do = "this is temporary", options(b, "")
 	case *b.Retryable:
 		do = "this may be temporary: go on with other work before you call it once more"
 	case b.Cause == KindUnauthorized:
 		hope, do = "the same call cannot work until a person sets that right", options(b, "")
 	case b.Cause == KindUnknown:
-		hope, do = "nothing says whether the same call would work later", options(b, "change the arguments")
+		hope, do = "nothing says whether the same call would work later", options(b, mend)
 	default:
-		hope, do = "the same call is not likely to work later", options(b, "change the arguments")
+		hope, do = "the same call is not likely to work later", options(b, mend)
 	}
-	return sentences(tool+what+dependency+" "+plain(b.Cause), doubt, hope, ban, do)
+	return sentences(tool+what+why, doubt, hope, ban, do)
 }
 
 // causes has what a dependency did, by the kind of its failure.
@@ -213,3 +233,68 @@ func sentences(first string, more ...string) string {
 	}
 	return text
 }
+
+// stayAway writes into b that the tool is not to be called for that long. The moment is told from now
+// on, because the wall clock may have jumped since the circuit opened (freenet/freenet-core#2976).
+func (b *Blocked) stayAway(now time.Time, d time.Duration) {
+	b.RetryAfterMS = max(ceil(d, time.Millisecond), 1)
+	b.RetryAt = ptr(wholeSecond(now.Add(d)))
+}
+
+// hint returns how long a model is told to wait. It is what e says or, if that was computed, up to the
+// share Jitter of the full wait longer: those who obey would otherwise return at one moment. Of the
+// time that a probe takes nobody knows the full length, so there it is the share of what e says.
+func (c *ToolCircuit) hint(e *OpenError) time.Duration {
+	left, full := e.RetryAfter(), e.wait
+	if left == 0 || e.jitter == 0 {
+		return left
+	}
+	if e.trial {
+		full = left
+	}
+	more := time.Duration(e.jitter * c.spread() * float64(full))
+	return left + min(more, math.MaxInt64-left)
+}
+
+// spread returns a number in [0, 1) that depends on Options.Seed, the dependency and how often it was
+// called. Steps of the golden ratio lie evenly, however many there are.
+func (c *circuit) spread() float64 {
+	n := c.salt() + c.hints.Add(1)*0x9E3779B97F4A7C15
+	return float64(n>>11) / (1 << 53)
+}
+
+// detail writes into b what the tool itself says about err, and reports whether the mark [Invalid]
+// decides.
+func (c *ToolCircuit) detail(b *Blocked, err error) (invalid bool) {
+	if b.Cause == KindInvalid {
+		c.safely(func() { b.Detail, invalid = invalidText(err) }) // because methods of err may panic
+	}
+	if c.tool.Detail != nil {
+		c.safely(func() { b.Detail = cmp.Or(c.tool.Detail(err), b.Detail) })
+	}
+	b.Detail = cut(strings.ToValidUTF8(b.Detail, "\uFFFD"), 500)
+	return invalid
+}
+
+// cut returns the runes of text that have room in n bytes.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// ceil returns d in units, rounded up.
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+// wholeSecond returns t in UTC, rounded up to the second.
+func wholeSecond(t time.Time) time.Time { return t.UTC().Add(time.Second - 1).Truncate(time.Second) }

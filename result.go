@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -102,7 +104,7 @@ const (
 // actions is the closed set of actions.
 var actions = []Action{ActionAnswerWithout, ActionUseAlternative, ActionPause, ActionEscalate}
 
-// Tool is one tool's view of a circuit: what a model reads when it is blocked.
+// Tool is one tool's view of a circuit: what a model reads of it.
 type Tool struct {
 	Name         string   // as the model knows it
 	Alternatives []string // tools that the model may use instead
@@ -114,6 +116,10 @@ type Tool struct {
 	// Message writes the text of a blocked or failed result, which is given without one. If
 	// it is nil, panics or returns "", the default text stands.
 	Message func(Blocked) string
+	// Detail says to the model what the tool itself has to say about the error of a call that
+	// failed: Blocked.Detail. If it is nil, panics or returns "", the text of an error marked
+	// [Invalid] stands there, where that mark decides, and otherwise nothing.
+	Detail func(error) string
 
 	monitor bool // a Monitor's view, to which any answer proves health
 }
@@ -136,7 +142,7 @@ var noTool = new(Tool)
 
 // clone returns a copy that shares nothing which its owner may change.
 func (t Tool) clone() *Tool {
-	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil {
+	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil && t.Detail == nil {
 		return noTool
 	}
 	t.Alternatives = slices.Clone(t.Alternatives)
@@ -181,6 +187,7 @@ type Blocked struct {
 	Alternatives []string   `json:"alternatives,omitempty"` // tools that can stand in
 	BlockedCalls int        `json:"blockedCalls,omitempty"` // in this turn of the run
 	EndTurn      bool       `json:"endTurn,omitempty"`      // the run should stop calling tools in this turn
+	Detail       string     `json:"detail,omitempty"`       // what the tool itself says to the model, at most 500 bytes; see Tool.Detail
 	Message      string     `json:"message,omitempty"`      // the same in under 60 words
 }
 
@@ -262,7 +269,7 @@ func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], 
 	case v.Kind == "", v.Kind == KindCanceled, v.Kind == KindDeadline, v.Kind == KindInterrupt:
 		return Result[T]{}, err
 	}
-	return Result[T]{Status: StatusFailed, Blocked: failed(c, v)}, nil
+	return Result[T]{Status: StatusFailed, Blocked: failed(c, v, err)}, nil
 }
 
 // refusalIn returns the outermost refusal in err's tree, nil if there is none. Where the tree
@@ -312,8 +319,7 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 		b.NextActions = putFirst(ActionPause, b.NextActions)
 	case ReasonDependencyOpen:
 		if !e.RetryAt.IsZero() {
-			b.RetryAfterMS = max(ceil(e.RetryAfter(), time.Millisecond), 1)
-			b.RetryAt = ptr(e.RetryAt.UTC().Add(time.Second - 1).Truncate(time.Second))
+			b.stayAway(e.clock.Now(), c.hint(e))
 		}
 		if e.capped {
 			b.NextActions = putFirst(ActionEscalate, b.NextActions)
@@ -322,25 +328,33 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	return tell(c, b, e)
 }
 
-// failed returns what a model is told about a call of c's tool that was judged v.
+// failed returns what a model is told about a call of c's tool that failed with err and was judged v.
 //
 // The same call may work later if the kind is transient: timeout, unavailable, rate_limited or slow.
 // An unknown failure is not, for nothing says that a repeat would help. Neither is one that leaves
 // open whether a side effect happened: a repeat could make it happen twice
 // (langchain-ai/langchain#40688).
-func failed(c *ToolCircuit, v Verdict) Blocked {
-	b := Blocked{
-		Reason:       ReasonCallFailed,
-		Dependency:   c.Dependency(),
-		Tool:         c.tool.Name,
-		Cause:        v.Kind,
-		RetryAfterMS: ceil(min(v.RetryAfter, c.state.Load().MaxRetryAfter), time.Millisecond),
+func failed(c *ToolCircuit, v Verdict, err error) Blocked {
+	b := Blocked{Reason: ReasonCallFailed, Dependency: c.Dependency(), Tool: c.tool.Name, Cause: v.Kind}
+	s := c.state.Load()
+	wait := min(v.RetryAfter, s.MaxRetryAfter)
+	_, refusal := c.look(s) // this failure may have opened the circuit
+	switch {
+	case refusal != nil && refusal.Reason == ReasonManualOpen:
+		wait = 0 // which no time ends
+	case refusal != nil:
+		wait = max(wait, c.hint(refusal))
 	}
-	wait, refusal := c.look(c.state.Load()) // this failure may have opened the circuit
-	b.RetryAfterMS = max(b.RetryAfterMS, ceil(wait, time.Millisecond))
-	if answered(v.Kind) {
+	if wait > 0 {
+		b.stayAway(c.clock.Now(), wait)
+	}
+	invalid := c.detail(&b, err)
+	switch {
+	case invalid || c.unsent(err):
+		b.Executed = ptr(false)
+	case answered(v.Kind):
 		b.Executed = ptr(true)
-	} else {
+	default:
 		b.Outcome = outcomeUnknown
 	}
 	transient := v.Effect == EffectPause || v.Kind.effect() == EffectCount && v.Kind != KindPanic
@@ -348,7 +362,7 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 	switch {
 	case doubtful(b, c.tool):
 		b.NextActions = []Action{ActionEscalate}
-	case transient && refusal == nil && b.RetryAfterMS > 0:
+	case transient && refusal == nil && wait > 0:
 		b.NextActions = []Action{ActionPause}
 	case !transient || refusal != nil:
 		b.NextActions = nextActions(c.tool)
@@ -357,13 +371,37 @@ func failed(c *ToolCircuit, v Verdict) Blocked {
 			b.NextActions = putFirst(ActionEscalate, b.NextActions)
 		}
 	}
-	return tell(c, b, nil)
+	return tell(c, b, refusal)
 }
 
 // answered reports whether a failure of kind k is an answer that leaves no doubt what became of the
 // call. Unavailable is none: a status 500 does not say how far the dependency had come.
 func answered(k Kind) bool {
 	return k == KindOK || k == KindRateLimited || k.ClientError()
+}
+
+// unsent reports whether err proves that nothing was executed: each of its branches is the failure to
+// make a connection.
+func (c *ToolCircuit) unsent(err error) (proven bool) {
+	c.safely(func() { proven = undialed(err, maxNodes) }) // because methods of err may panic
+	return proven
+}
+
+// undialed is the recursion of unsent, over no more than so many errors in depth.
+func undialed(err error, depth int) bool {
+	if depth == 0 || isNil(err) {
+		return false
+	}
+	if op, ok := err.(*net.OpError); ok && op.Op == "dial" || err == syscall.ECONNREFUSED {
+		return true
+	}
+	one, several := unwrap(err)
+	for _, err := range several {
+		if !undialed(err, depth-1) {
+			return false
+		}
+	}
+	return len(several) > 0 || undialed(one, depth-1)
 }
 
 // doubtful reports whether t may have had a side effect that nobody knows of.
@@ -383,15 +421,6 @@ func nextActions(t *Tool) []Action {
 // putFirst returns a and then what else is in actions.
 func putFirst(a Action, actions []Action) []Action {
 	return append([]Action{a}, slices.DeleteFunc(actions, func(b Action) bool { return b == a })...)
-}
-
-// ceil returns d in units, rounded up.
-func ceil(d, unit time.Duration) int64 {
-	n := int64(d / unit)
-	if d%unit > 0 {
-		n++
-	}
-	return n
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -6,9 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,8 +175,8 @@ func TestResultJSON(t *testing.T) {
 			`"alternatives":["cached_search"],"message":"web_search ran and failed: search-api found the arguments invalid. ` +
 			`The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."}`},
 		{"failed, told when to come back", asked, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
-			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
-			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary. Do not call it for 42 s. Use cached_search, or answer without it and say what is missing."}`},
+			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"retryAt":"2026-11-29T14:05:12Z","nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
+			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary. Do not call it for 42 s, until 14:05:12 UTC. Use cached_search, or answer without it and say what is missing."}`},
 		{"fallback", blocked.Or(hits{}, "cache"), `{"status":"fallback","value":{},"reason":"dependency_open",` +
 			`"message":"web_search was not executed: search-api did not answer in time (3 failures in a row). ` +
 			`This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC. ` +
@@ -356,7 +362,7 @@ func TestS05EveryFieldFilled(t *testing.T) {
 		toolcircuit.RulePause, toolcircuit.RuleProbe, toolcircuit.RuleReset, "fleet"}
 	reasons := []toolcircuit.Reason{toolcircuit.ReasonDependencyOpen, toolcircuit.ReasonManualOpen,
 		toolcircuit.ReasonBusy, toolcircuit.ReasonRepeatedCall, toolcircuit.ReasonBudgetExhausted}
-	timed := regexp.MustCompile(`for \d+ s, until 14:\d\d:30 UTC`)
+	timed := regexp.MustCompile(`for \d+ s, until 14:\d\d:[0-5]0 UTC`)
 
 	messages := map[string]bool{}
 	refusal := func(t *testing.T, d *desk, e *toolcircuit.OpenError) {
@@ -403,11 +409,33 @@ func TestS05EveryFieldFilled(t *testing.T) {
 	}
 	for _, tool := range tools {
 		for _, kind := range kinds {
-			r, err := softly(t, tool, judgedAs{Effect: toolcircuit.EffectCount, Kind: kind})
-			if err == nil && r.Status == toolcircuit.StatusFailed {
-				assert.Contains(t, r.Message, "search-api")
-				assert.NotContains(t, r.Message, "in a row")
-				messages[r.Message] = true
+			for _, err := range []error{
+				judgedAs{Effect: toolcircuit.EffectCount, Kind: kind},
+				judgedAs{Effect: toolcircuit.EffectPause, Kind: kind, RetryAfter: time.Minute},
+				toolcircuit.Invalid(judgedAs{Kind: kind}), &net.OpError{Op: "dial", Err: judgedAs{Kind: kind}},
+			} {
+				for _, p := range []toolcircuit.Policy{{}, {FailureThreshold: 1, Cooldown: time.Minute}} {
+					d := newDesk(t, "search-api", tool, p)
+					_, v, err := judgedCall(d, err)
+					r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, v, err)
+					if err != nil || r.Status != toolcircuit.StatusFailed {
+						continue
+					}
+					m := r.Message
+					for rule, kept := range map[string]bool{
+						"names the tool":           strings.HasPrefix(m, cmp.Or(r.Tool, "This tool")+" "),
+						"says what happened":       strings.Contains(m, "search-api ") || strings.Contains(m, "its arguments are invalid"),
+						"nothing ran":              strings.Contains(m, " was not executed: ") == (r.Executed != nil && !*r.Executed),
+						"it ran":                   strings.Contains(m, " ran and failed: ") == (r.Executed != nil && *r.Executed),
+						"nobody knows":             strings.Contains(m, "not known") == (r.Executed == nil) && (r.Executed == nil) == (r.Outcome == "unknown"),
+						"until when":               timed.MatchString(m) == (r.RetryAfterMS > 0) && (r.RetryAfterMS > 0) == (r.RetryAt != nil),
+						"no hope for the hopeless": !strings.Contains(m, "temporary") || *r.Retryable,
+						"the other circuit's":      !strings.Contains(m, "in a row"),
+					} {
+						assert.True(t, kept, "%s: %+v", rule, r.Blocked)
+					}
+					messages[m] = true
+				}
 			}
 		}
 	}
@@ -532,6 +560,121 @@ func TestToolMessage(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "call_failed", r.Message, "failed results too")
 }
+
+// N08: what the tool itself says to the model.
+func TestDetail(t *testing.T) {
+	wrong := toolcircuit.Invalid(errors.New("date must be YYYY-MM-DD"))
+	says := func(detail func(error) string) toolcircuit.Tool {
+		return toolcircuit.Tool{Name: "web_search", Detail: detail}
+	}
+	for _, tt := range []struct {
+		name   string
+		tool   toolcircuit.Tool
+		err    error
+		want   string
+		panics int
+	}{
+		{"Invalid", webSearch, wrong, "date must be YYYY-MM-DD", 0},
+		{"Invalid inside", webSearch, fmt.Errorf("search: %w", wrong), "date must be YYYY-MM-DD", 0},
+		{"Invalid beside a failure that counts", webSearch, errors.Join(wrong, errDown), "", 0},
+		{"no mark", webSearch, errors.New("secret: upstream text"), "", 0},
+		{"Detail", says(func(err error) string { return "said of " + err.Error() }), errDown, "said of down", 0},
+		{"Detail before Invalid", says(func(error) string { return "own" }), wrong, "own", 0},
+		{"Detail that says nothing", says(func(error) string { return "" }), wrong, "date must be YYYY-MM-DD", 0},
+		{"Detail that panics", says(func(error) string { panic("bug") }), wrong, "date must be YYYY-MM-DD", 1},
+		{"at most 500 bytes", says(func(error) string { return strings.Repeat("x", 501) }), errDown, strings.Repeat("x", 500), 0},
+		{"cut between runes", says(func(error) string { return "x" + strings.Repeat("é", 250) }), errDown, "x" + strings.Repeat("é", 249), 0},
+		{"cut in Invalid, too", webSearch, toolcircuit.Invalid(errors.New(strings.Repeat("世", 200))), strings.Repeat("世", 166), 0},
+		{"no text at all", says(func(error) string { return "a\xffb" }), errDown, "a\uFFFDb", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDesk(t, "search-api", tt.tool, toolcircuit.Policy{})
+			_, v, err := judgedCall(d, tt.err)
+			r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, v, err)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, r.Detail)
+			assert.NotContains(t, r.Message, "YYYY")
+			assert.NotContains(t, marshal(t, r), "secret")
+			assert.EqualValues(t, tt.panics, d.Snapshot().HookPanics)
+		})
+	}
+
+	d := downSearch(t, says(func(error) string { return "own" }))
+	assert.Empty(t, d.blocked(d.refusal()).Detail, "nothing failed")
+	text := marshal(t, toolcircuit.Result[int]{Blocked: toolcircuit.Blocked{EndTurn: true, Detail: "d", Message: "m"}})
+	assert.Contains(t, text, `"endTurn":true,"detail":"d","message":"m"`)
+}
+
+// judgedCall is a call in two steps.
+func judgedCall(d *desk, err error) (int, toolcircuit.Verdict, error) {
+	d.t.Helper()
+	p, refusal := d.Allow(d.t.Context())
+	require.NoError(d.t, refusal)
+	v, err := p.Settle(d.t.Context(), nil, err)
+	return 0, v, err
+}
+
+// What certainly did not happen is told so: mistakes that the tool found itself, and calls for which
+// no connection could be made.
+func TestFailureThatExecutedNothing(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	noHost := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}}
+	slow := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	const (
+		later = " This may be temporary: go on with other work before you call it once more."
+		mend  = " The same call is not likely to work later. Change the arguments as detail says, or "
+	)
+	for _, tt := range []struct {
+		name   string
+		tool   toolcircuit.Tool
+		err    error
+		proven bool
+		want   string
+	}{
+		{"invalid", webSearch, toolcircuit.Invalid(errors.New("secret")), true,
+			"web_search was not executed: its arguments are invalid." + mend + "use cached_search, or answer without it and say what is missing."},
+		{"invalid, a write", pay, toolcircuit.Invalid(errors.New("secret")), true,
+			"pay was not executed: its arguments are invalid." + mend + "answer without it and say what is missing."},
+		{"refused", webSearch, refused, true, "web_search was not executed: search-api could not be reached." + later},
+		{"refused, a write", pay, refused, true, "pay was not executed: search-api could not be reached." + later},
+		{"refused, by an HTTP client", pay, &url.Error{Op: "Post", URL: "https://secret", Err: refused}, true, "pay was not executed: search-api could not be reached." + later},
+		{"refused, by a proxy", pay, &net.OpError{Op: "proxyconnect", Err: refused}, true, "pay was not executed: search-api could not be reached." + later},
+		{"refused, the number alone", pay, fmt.Errorf("pay: %w", syscall.ECONNREFUSED), true, "pay was not executed: search-api could not be reached." + later},
+		{"no address", pay, noHost, true, "pay was not executed: search-api could not be reached." + later},
+		{"no connection in time", pay, slow, true, "pay was not executed: search-api could not be reached." + later},
+		{"refused twice", pay, errors.Join(refused, fmt.Errorf("again: %w", slow)), true, "pay was not executed: search-api could not be reached." + later},
+		{"refused after a lost connection", pay, errors.Join(reset, refused), false,
+			"pay failed: search-api was unreachable or broken. Whether it took effect is not known. Before you call it again, check whether it did; if you cannot, tell the user."},
+		{"a lost connection", pay, reset, false,
+			"pay failed: search-api was unreachable or broken. Whether it took effect is not known. Before you call it again, check whether it did; if you cannot, tell the user."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := softly(t, tt.tool, tt.err)
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, r.Message)
+			if tt.proven {
+				assert.Equal(t, false, *r.Executed)
+				assert.Empty(t, r.Outcome)
+			} else {
+				assert.Nil(t, r.Executed)
+				assert.Equal(t, "unknown", r.Outcome)
+			}
+		})
+	}
+	var none *net.OpError
+	_, err := softly(t, pay, fmt.Errorf("pay: %w", none))
+	require.NoError(t, err)
+	_, err = softly(t, pay, itself{})
+	require.NoError(t, err, "an error without end")
+}
+
+// itself is an error that wraps itself.
+type itself struct{}
+
+func (itself) Error() string   { return "itself" }
+func (e itself) Unwrap() error { return e }
 
 func TestResultOr(t *testing.T) {
 	d := downSearch(t, webSearch)
@@ -708,7 +851,7 @@ func TestA074EveryBanEnds(t *testing.T) {
 	require.NoError(t, err)
 	e := d.refusal()
 	assert.Equal(t, toolcircuit.StateHalfOpen, e.State)
-	assert.Contains(t, d.blocked(e).Message, "One trial call is under way; do not call web_search for 60 s, until 14:06:30 UTC.")
+	assert.Contains(t, d.blocked(e).Message, "One trial call is under way; do not call web_search for 1 s, until 14:05:31 UTC.")
 
 	probe.Settle(t.Context(), nil, nil)
 	value, err := d.do(nil)
@@ -774,20 +917,19 @@ func TestR23WaitIsNumeric(t *testing.T) {
 		ms   int64
 		text string
 	}{
-		{41*time.Second + 1, 41_001, "for 42 s"},
-		{41 * time.Second, 41_000, "for 41 s"},
-		{time.Nanosecond, 1, "for 1 s"},
-		{0, 1, "for 1 s"}, // over between the refusal and the result
-		{-time.Second, 1, "for 1 s"},
+		{41*time.Second + 1, 41_001, "for 42 s, until 14:05:30 UTC"},
+		{41 * time.Second, 41_000, "for 41 s, until 14:05:30 UTC"},
+		{time.Nanosecond, 1, "for 1 s, until 14:05:30 UTC"},
+		{0, 1, "for 1 s, until 14:05:30 UTC"}, // over between the refusal and the result
+		{-time.Second, 1, "for 1 s, until 14:05:31 UTC"},
 	} {
 		d.clock.Set(e.RetryAt.Add(-tt.left))
 		r := d.blocked(e)
 		assert.Equal(t, tt.ms, r.RetryAfterMS)
-		assert.Contains(t, r.Message, tt.text+", until 14:05:30 UTC")
+		assert.Contains(t, r.Message, tt.text)
 	}
-	late := *e
-	late.RetryAt = e.RetryAt.In(time.FixedZone("CET", 3600)).Add(time.Nanosecond)
-	assert.Equal(t, e.RetryAt.Add(time.Second), *d.blocked(&late).RetryAt, "UTC, rounded up to the second")
+	d.clock.Set(e.RetryAt.In(time.FixedZone("CET", 3600)).Add(-time.Minute + 1))
+	assert.Equal(t, e.RetryAt, *d.blocked(e).RetryAt, "UTC, rounded up to the second")
 }
 
 func TestR46TemporaryAndUntilWhen(t *testing.T) {
@@ -868,12 +1010,12 @@ func TestF46RefusalSaysAll(t *testing.T) {
 	d.clock.Add(42 * time.Second)
 	_, err := d.Allow(t.Context()) // the probe, which never comes back
 	require.NoError(t, err)
-	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Minute)
+	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Second)
 
 	d.clock.Add(time.Minute)
 	_, err = d.Allow(t.Context()) // past the lease the next one probes
 	require.NoError(t, err)
-	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Minute)
+	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Second)
 
 	d.SetOverride(toolcircuit.OverrideOpen)
 	check(toolcircuit.StateOpen, toolcircuit.ReasonManualOpen, 0)
@@ -891,6 +1033,225 @@ func TestF47RetryLoop(t *testing.T) {
 	}
 	assert.Equal(t, ran, d.ran)
 	assert.False(t, slices.Contains(d.blocked(d.refusal()).NextActions, toolcircuit.ActionPause))
+}
+
+// suspended is a clock of a host that slept: the wall clock has moved on, and what is measured has
+// not.
+type suspended struct {
+	*clock.Mock
+	slept time.Duration
+}
+
+func (s *suspended) Now() time.Time                  { return s.Mock.Now().Add(s.slept) }
+func (s *suspended) Since(t time.Time) time.Duration { return s.Mock.Now().Sub(t) }
+func (s *suspended) Until(t time.Time) time.Duration { return t.Sub(s.Mock.Now()) }
+
+// N13: the circuit is open for ten minutes and the host sleeps for eight hours.
+func TestRetryAtAfterTheHostSlept(t *testing.T) {
+	host := &suspended{Mock: clock.NewMock()}
+	host.Set(time.Date(2026, 11, 29, 14, 4, 30, 0, time.UTC))
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+		Clock: host, Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: 10 * time.Minute}, Tool: webSearch,
+	})
+	search := toolcircuit.WrapResult(c, func(context.Context, int) (int, error) { return 0, errDown })
+	for _, status := range []toolcircuit.Status{toolcircuit.StatusFailed, toolcircuit.StatusBlocked} {
+		r, err := search(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Equal(t, status, r.Status)
+		assert.EqualValues(t, 600_000, r.RetryAfterMS)
+		assert.Equal(t, time.Date(2026, 11, 29, 14, 14, 30, 0, time.UTC), *r.RetryAt)
+	}
+	host.slept = 8 * time.Hour
+	host.Add(500 * time.Millisecond)
+	r, err := search(t.Context(), 1)
+	require.NoError(t, err)
+	assert.EqualValues(t, 599_500, r.RetryAfterMS)
+	assert.Equal(t, time.Date(2026, 11, 29, 22, 14, 30, 0, time.UTC), *r.RetryAt)
+	assert.Contains(t, r.Message, "for 600 s, until 22:14:30 UTC")
+}
+
+// While a probe is under way a model is told to wait as long as it has run so far, never the lease.
+func TestHintWhileProbing(t *testing.T) {
+	d := downSearch(t, webSearch)
+	d.clock.Add(42 * time.Second)
+	probe, err := d.Allow(t.Context())
+	require.NoError(t, err)
+	end := d.clock.Now().Add(time.Minute)
+	for _, tt := range []struct{ ran, told time.Duration }{
+		{0, time.Second},
+		{500 * time.Millisecond, time.Second},
+		{time.Second + 1, time.Second + 1},
+		{8500 * time.Millisecond, 8500 * time.Millisecond},
+		{30 * time.Second, 30 * time.Second},
+		{45 * time.Second, 15 * time.Second}, // to the end of the lease
+		{time.Minute - 1, 1},
+	} {
+		d.clock.Set(end.Add(tt.ran - time.Minute))
+		e := d.refusal()
+		assert.Equal(t, tt.told, e.RetryAfter())
+		assert.Equal(t, end, e.RetryAt, "the bound")
+		r := d.blocked(e)
+		assert.Equal(t, (tt.told + time.Millisecond - 1).Milliseconds(), r.RetryAfterMS)
+		assert.Equal(t, d.clock.Now().Add(tt.told+time.Second-1).Truncate(time.Second), *r.RetryAt)
+	}
+	d.clock.Set(end.Add(-time.Hour))
+	assert.Equal(t, time.Second, d.refusal().RetryAfter(), "a clock that stepped back")
+
+	d.clock.Set(end.Add(-10 * time.Second))
+	write := &desk{ToolCircuit: d.WithTool(toolcircuit.Tool{Name: "pay", SideEffects: true}), t: t, clock: d.clock}
+	assert.Equal(t, 10*time.Second, write.refusal().RetryAfter(), "a write waits for its turn")
+	probe.Release()
+}
+
+// agents starts n agents that obey what they read, until each was served, and returns when they
+// were. An agent comes back when sleep says so.
+func agents(c *toolcircuit.ToolCircuit, n int, start time.Duration, op func(context.Context, int) (int, error), sleep func(toolcircuit.Blocked)) (served []time.Time) {
+	tool := toolcircuit.WrapResult(c, op)
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			time.Sleep(start * time.Duration(i) / time.Duration(n))
+			for {
+				r, err := tool(context.Background(), i)
+				if err != nil {
+					panic(err)
+				}
+				if r.Status == toolcircuit.StatusOK {
+					break
+				}
+				sleep(r.Blocked)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, time.Now())
+		})
+	}
+	group.Wait()
+	return served
+}
+
+// N10: four obedient agents wait for one dependency, and the probe succeeds in half a second. Told the
+// lease, three of them stayed away for a minute.
+func TestFourAgentsAreBackSoon(t *testing.T) {
+	for _, jitter := range []float64{0, 0.1} {
+		synctest.Test(t, func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+				Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: 30 * time.Second, Jitter: jitter},
+			})
+			down := time.Now().Add(20 * time.Second)
+			served := agents(c, 4, 0, func(context.Context, int) (int, error) {
+				if time.Now().Before(down) {
+					return 0, errDown
+				}
+				time.Sleep(500 * time.Millisecond)
+				return 7, nil
+			}, func(b toolcircuit.Blocked) { time.Sleep(time.Duration(b.RetryAfterMS) * time.Millisecond) })
+			t.Logf("Jitter %v: the last %v after the first", jitter, served[3].Sub(served[0]))
+			require.LessOrEqual(t, served[3].Sub(served[0]), 3*time.Second)
+		})
+	}
+}
+
+// N12: 200 agents are refused in the course of a wait of five minutes and sleep until exactly the
+// moment that they were told. Without a spread all are there in the same second.
+func TestManyAgentsComeBackSpread(t *testing.T) {
+	peak := func(jitter float64) (most int) {
+		synctest.Test(t, func(t *testing.T) {
+			c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+				Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: 5 * time.Minute, Jitter: jitter}, Seed: 1,
+			})
+			try(c, errDown)
+			calls := make(map[int64]int) // each second
+			var mu sync.Mutex
+			served := agents(c, 200, 4*time.Minute, func(context.Context, int) (int, error) {
+				mu.Lock()
+				calls[time.Now().Unix()]++
+				mu.Unlock()
+				time.Sleep(200 * time.Millisecond)
+				return 7, nil
+			}, func(b toolcircuit.Blocked) { time.Sleep(time.Until(*b.RetryAt)) })
+			for _, n := range calls {
+				most = max(most, n)
+			}
+			t.Logf("Jitter %v: at most %d calls in a second, the last %v after the first", jitter, most, served[199].Sub(served[0]))
+		})
+		return most
+	}
+	require.Greater(t, peak(0), 150)
+	require.LessOrEqual(t, peak(0.1), 15)
+}
+
+// A computed wait is told longer by up to the share Jitter of the full wait, each time by another, and
+// never shorter. A wait that the dependency asked for is told as it is.
+func TestSpreadOfHints(t *testing.T) {
+	const full = time.Minute
+	made := func(seed uint64, jitter float64, err error) *desk {
+		d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
+		d.ToolCircuit = toolcircuit.MustNew("search-api", toolcircuit.Options{
+			Clock: d.clock, Seed: seed, Tool: webSearch,
+			Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: full, MaxCooldown: full, Jitter: jitter},
+		})
+		d.do(err)
+		return d
+	}
+	told := func(d *desk, n int) (ms []int64) {
+		for range n {
+			ms = append(ms, d.blocked(d.refusal()).RetryAfterMS)
+		}
+		return ms
+	}
+	d := made(1, 0.25, errDown)
+	e := d.refusal()
+	d.clock.Add(10 * time.Second)
+	all := told(d, 100)
+	assert.Equal(t, full-10*time.Second, e.RetryAfter(), "the refusal itself is not spread")
+	slices.Sort(all)
+	assert.GreaterOrEqual(t, all[0], int64(50_000))
+	assert.LessOrEqual(t, all[99], int64(65_000))
+	for i := range all[1:] {
+		assert.Less(t, all[i+1]-all[i], int64(15_000/40), "evenly")
+	}
+	failed, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Classify(t.Context(), toolcircuit.Outcome{Err: errDown}), errDown)
+	require.NoError(t, err)
+	assert.Greater(t, failed.RetryAfterMS, int64(50_000), "a failed result is spread, too")
+	again := made(1, 0.25, errDown)
+	again.clock.Add(10 * time.Second)
+	assert.ElementsMatch(t, all, told(again, 100), "one Seed, the same hints")
+	other := made(2, 0.25, errDown)
+	other.clock.Add(10 * time.Second)
+	assert.NotEqual(t, told(again, 1), told(other, 1))
+
+	before := made(1, 0.25, errDown) // and a minute that a failure before the opening asked for
+	before.Reset()
+	require.NoError(t, before.SetPolicy(toolcircuit.Policy{FailureThreshold: 2, Cooldown: time.Second, Jitter: 0.25}))
+	before.do(asked(full))
+	before.do(errDown)
+	for name, d := range map[string]*desk{
+		"no Jitter": made(1, 0, errDown), "asked for": made(1, 0.25, asked(full)), "asked for before": before,
+	} {
+		assert.Equal(t, []int64{60_000, 60_000}, told(d, 2), name)
+	}
+
+	// Half-open: the share of the hint, not that of the lease.
+	d.clock.Set(e.RetryAt)
+	probe, err := d.Allow(t.Context())
+	require.NoError(t, err)
+	defer probe.Release()
+	d.clock.Add(4 * time.Second)
+	for _, ms := range told(d, 20) {
+		assert.GreaterOrEqual(t, ms, int64(4_000))
+		assert.LessOrEqual(t, ms, int64(5_001))
+	}
+}
+
+// The longest wait has no room for a spread.
+func TestSpreadOfTheLongestWait(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: math.MaxInt64, Jitter: 1})
+	d.do(errDown)
+	for range 10 {
+		assert.EqualValues(t, math.MaxInt64/1_000_000+1, d.blocked(d.refusal()).RetryAfterMS)
+	}
 }
 
 func ExampleWrapResult() {
@@ -924,6 +1285,33 @@ func ExampleResult_Or() {
 	// Output: fallback yesterday's cache manual_open
 }
 
+// A failure under a circuit that an operator has switched off meanwhile names no time, as a refusal
+// does not.
+func TestFailureUnderTheKillSwitch(t *testing.T) {
+	for _, tt := range []struct {
+		tool toolcircuit.Tool
+		err  error
+		want string
+	}{
+		{webSearch, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 5 * time.Second}, "web_search ran and failed: search-api limited the rate of calls." +
+			" An operator has switched search-api off: do not call it until an operator lifts that. Use cached_search, or answer without it and say what is missing."},
+		{webSearch, errInvalid, "web_search ran and failed: search-api found the arguments invalid." +
+			" An operator has switched search-api off: do not call it until an operator lifts that. Use cached_search, or answer without it and say what is missing."},
+		{toolcircuit.Tool{Name: "pay", SideEffects: true}, errDown, "pay failed: search-api was unreachable or broken. Whether it took effect is not known." +
+			" An operator has switched search-api off: do not call it until an operator lifts that. Before you call it again, check whether it did; if you cannot, tell the user."},
+	} {
+		d := newDesk(t, "search-api", tt.tool, toolcircuit.Policy{})
+		r, err := toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) {
+			d.SetOverride(toolcircuit.OverrideOpen)
+			return 0, tt.err
+		})
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, r.Message)
+		assert.Zero(t, r.RetryAfterMS)
+		assert.Nil(t, r.RetryAt)
+	}
+}
+
 // A failure that has opened the circuit does not say that the tool can be called at once.
 func TestFailureThatOpens(t *testing.T) {
 	mock := clock.NewMock()
@@ -940,7 +1328,7 @@ func TestFailureThatOpens(t *testing.T) {
 	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
 	assert.Equal(t, int64(60_000), r.RetryAfterMS)
 	assert.Equal(t, webSearch.Alternatives, r.Alternatives)
-	assert.Contains(t, r.Message, "Do not call it for 60 s. Use cached_search")
+	assert.Contains(t, r.Message, "Do not call it for 60 s, until 00:01:00 UTC. Use cached_search")
 }
 
 // A dependency that asks for a wait gets it, also from a model whose circuit is closed, but no

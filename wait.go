@@ -42,10 +42,12 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 // anything else changes nothing.
 //
 // The outcomes of check are judged like a call's, except that kinds that prove an answer
-// (invalid, unauthorized, not_found, conflict) are healthy. While the circuit is closed or
-// overridden Monitor sleeps. A check that always fails keeps the circuit open, also for
-// tools with SideEffects. A negative every is an error; a nil ctx or check panics. A panic of
-// a probe counts; any panic of check passes through and so ends Monitor.
+// (invalid, unauthorized, not_found, conflict) are healthy. An error marked [Invalid] proves
+// none. While the circuit is closed or overridden Monitor sleeps. A check that always fails
+// keeps the circuit open, also for tools with SideEffects.
+//
+// A negative every is an error; a nil ctx or check panics. A panic of a probe counts; any panic
+// of check passes through and so ends Monitor.
 func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check func(context.Context) error) error {
 	c.mustHave(ctx)
 	if check == nil {

@@ -342,6 +342,12 @@ func TestMonitor(t *testing.T) {
 				m.cancel()
 			}
 		},
+		"a mistake in the check is no answer": func(t *testing.T) {
+			m := monitor(t, 10*time.Second, nil, fmt.Errorf("check: %w", toolcircuit.Invalid(errInvalid)))
+			m.do(trip, pass(time.Minute))
+			require.Equal(t, halfOpen, m.State())
+			require.Equal(t, toolcircuit.EffectIgnore, m.calls[len(m.calls)-1].Verdict.Effect)
+		},
 		"a check that says nothing: one Cooldown later": func(t *testing.T) {
 			m := monitor(t, 0, nil, errors.New("?"))
 			m.do(trip, pass(time.Minute))
