@@ -75,7 +75,7 @@ type circuit struct {
 	out     *outbox       // made for the first event
 	changed chan struct{} // made by the first sleeper, closed by the next change
 
-	refused, unclassified, stale, hookPanics, hints atomic.Uint64
+	unclassified, stale, hookPanics, hints atomic.Uint64
 }
 
 // settings are what a circuit and its twins share.

@@ -51,7 +51,7 @@ const (
 
 // details are what only some calls have.
 type details struct {
-	started time.Duration // since Permit.by began, only if that is watched
+	started time.Duration // since Permit.by began, only if that is timed
 
 	// Made by Context if there is a CallTimeout, nil otherwise.
 	ctx     context.Context
@@ -92,7 +92,7 @@ func (p *Permit) begin(ctx context.Context, c *ToolCircuit) error {
 	}
 	by, refusal := c.admit(ctx)
 	if refusal != nil {
-		c.refused.Add(1)
+		by.refused.add()
 		if c.onCall != nil {
 			c.report(ctx, Call{
 				State:   refusal.State,
@@ -125,15 +125,16 @@ func (p *Permit) announce() {
 	delivered = true
 }
 
-// start notes when the call begins, if anyone wants to know how long it takes.
+// start notes when the call begins, if anyone may want to know how long it took.
 func (p *Permit) start() {
-	if p.by.watched {
+	if p.by.timed {
 		p.more().started = p.c.clock.Since(p.by.since)
 	}
 }
 
-// admit returns the state that lets the call run, or the refusal. A refusal costs one
-// reading of the clock. The event of a probe's admission is still to be delivered.
+// admit returns the state that lets the call run or, with the refusal, the one that does not. A
+// refusal costs one reading of the clock. The event of a probe's admission is still to be
+// delivered.
 func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
 	for {
 		s := c.state.Load()
@@ -146,9 +147,9 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 				ride.rides = true
 				return &ride, nil
 			}
-			return nil, refusal
+			return s, refusal
 		}
-		probe, taken := c.advance(ctx, 0, func(now state, in input) (state, bool) {
+		probe, taken := c.advance(ctx, time.Time{}, func(now state, in input) (state, bool) {
 			if c.state.Load() != s { // look again
 				return now, false
 			}
@@ -285,12 +286,21 @@ func (p *Permit) settledAs() Verdict {
 	return Verdict{}
 }
 
-// elapsed returns the time since Allow, 0 if nobody wants to know it.
+// elapsed returns the time since Allow, 0 if nobody wants to know it of a call that changes
+// nothing.
 func (p *Permit) elapsed() time.Duration {
 	if !p.by.watched {
 		return 0
 	}
 	return max(p.c.clock.Since(p.by.since)-p.details.started, 0)
+}
+
+// began returns when the call began, the zero time if it has not or nobody may want to know.
+func (p *Permit) began() time.Time {
+	if !p.by.timed || p.details == nil {
+		return time.Time{}
+	}
+	return p.by.since.Add(p.details.started)
 }
 
 // healthy takes in a healthy call that the plain state s admitted, if that is still the
@@ -322,7 +332,7 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 		}
 	}()
 	defer func() {
-		if call.Stale = p.record(ctx, v, call.Err, o.Elapsed); call.Stale {
+		if call.Stale = p.record(ctx, v, call.Err); call.Stale {
 			c.stale.Add(1)
 		}
 		more.verdict = v
@@ -355,7 +365,7 @@ func (p *Permit) Release() {
 func (p *Permit) release() {
 	if p.c != nil && p.end(released) {
 		defer p.endContext()
-		p.record(context.Background(), Verdict{}, nil, 0)
+		p.record(context.Background(), Verdict{}, nil)
 	}
 }
 
@@ -412,11 +422,11 @@ func passed(ctx context.Context) bool {
 
 // record takes the outcome of a call into the state. It reports whether the circuit had
 // moved on since the call was admitted.
-func (p *Permit) record(ctx context.Context, v Verdict, err error, elapsed time.Duration) (stale bool) {
+func (p *Permit) record(ctx context.Context, v Verdict, err error) (stale bool) {
 	c, by := p.c, p.by
 	switch {
 	case p.early() && v.Effect == EffectHeal:
-		c.step(ctx, elapsed, func(s state, _ input) (state, bool) { return s.endCooldown(by) })
+		c.step(ctx, p.began(), func(s state, _ input) (state, bool) { return s.endCooldown(by) })
 		return false
 	case !p.recorded():
 		return false
@@ -429,7 +439,7 @@ func (p *Permit) record(ctx context.Context, v Verdict, err error, elapsed time.
 			return false
 		}
 	}
-	c.step(ctx, elapsed, func(s state, in input) (state, bool) {
+	c.step(ctx, p.began(), func(s state, in input) (state, bool) {
 		stale = s.seq != by.seq
 		if s.window != nil && v.Effect == EffectCount {
 			in.calls, in.failures = s.window.Sum(in.now)
@@ -447,16 +457,17 @@ func (c *ToolCircuit) report(ctx context.Context, call Call) {
 }
 
 // step is advance, and delivers the event.
-func (c *ToolCircuit) step(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) {
-	if _, changed := c.advance(ctx, elapsed, f); changed {
+func (c *ToolCircuit) step(ctx context.Context, began time.Time, f func(state, input) (state, bool)) {
+	if _, changed := c.advance(ctx, began, f); changed {
 		c.deliver()
 	}
 }
 
 // advance runs one step of the machine and, if it changed anything, publishes its result and
-// posts the event. It returns the state then published, and whether there is a change. The
-// clock, which may be a user's, is read before the lock.
-func (c *ToolCircuit) advance(ctx context.Context, elapsed time.Duration, f func(state, input) (state, bool)) (*state, bool) {
+// posts the event. It returns the state then published, and whether there is a change. began is
+// when the call began that causes the step, zero if none has. The clock, which may be a user's,
+// is read before the lock.
+func (c *ToolCircuit) advance(ctx context.Context, began time.Time, f func(state, input) (state, bool)) (*state, bool) {
 	now := c.made().clock.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -471,6 +482,10 @@ func (c *ToolCircuit) advance(ctx context.Context, elapsed time.Duration, f func
 		close(c.changed)
 		c.changed = nil
 	}
-	c.post(ctx, before, after, Event{At: now, Tool: c.tool.Name, Elapsed: elapsed})
+	e := Event{At: now, Tool: c.tool.Name}
+	if !began.IsZero() {
+		e.Elapsed = max(now.Sub(began), 0)
+	}
+	c.post(ctx, before, after, e)
 	return after, true
 }

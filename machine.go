@@ -52,6 +52,8 @@ type state struct {
 	calm     time.Time // when the fade began: with the closed state or the latest SetPolicy
 	probe    uint64
 
+	refused *tally // calls; made with the first gate and kept
+
 	trouble *trouble // nil: no failure since the last healthy call or since it closed
 	gate    *gate    // nil: calls run
 }
@@ -383,7 +385,7 @@ func (s *state) slot() slot { return slot{s.seq, s.probe} }
 
 // publish returns s with all that follows from it, ready to be shared.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
-	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.watched
+	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.timed
 	g, asked := gate{}, false
 	switch s.State {
 	case StateOpen:
@@ -400,7 +402,9 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	}
 	s.gate = nil
 	if s.State != StateClosed || s.override == OverrideOpen {
-		s.gate = &g
+		if s.gate = &g; s.refused == nil {
+			s.refused = new(tally)
+		}
 		g.refusal = s.newRefusal(dependency, g.hold, c)
 		g.refusal.trial = g.held
 		g.refusalWrites = s.newRefusal(dependency, g.holdWrites, c)

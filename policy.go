@@ -210,14 +210,23 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 // rules are a policy in force.
 type rules struct {
 	Policy         // with the defaults filled in
-	given   Policy // as it was set
-	watched bool   // a call needs the time of its start
 	first   *state // of a circuit that starts under these rules
+	unset   uint32 // a bit for each field that was set as zero; a second Policy would be most of a circuit's memory
+	watched bool   // each call needs to know how long it took
+	timed   bool   // one that causes an event does
 }
 
 func (st *settings) newRules(p Policy) *rules {
-	r := &rules{Policy: p.withDefaults(), given: p}
-	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onEvent != nil && !st.untimed || st.onCall != nil
+	r := &rules{Policy: p.withDefaults()}
+	bit := uint32(1)
+	for _, v := range fieldsOf(&p) {
+		if v.IsZero() {
+			r.unset |= bit
+		}
+		bit <<= 1
+	}
+	r.watched = p.SlowCall > 0 || p.CallTimeout > 0 || st.classify != nil || st.onCall != nil
+	r.timed = r.watched || st.onEvent != nil && !st.untimed
 	r.first = state{rules: r, State: StateClosed, since: st.clock.Now()}.publish(0, "", nil)
 	return r
 }
@@ -225,7 +234,17 @@ func (st *settings) newRules(p Policy) *rules {
 // Policy returns the policy in force as it was given: a field that has its default is zero. To
 // change a policy, edit what Policy returns and hand it to SetPolicy. Snapshot has the policy
 // with the defaults filled in.
-func (c *ToolCircuit) Policy() Policy { return c.made().state.Load().given }
+func (c *ToolCircuit) Policy() Policy {
+	r := c.made().state.Load().rules
+	p, bit := r.Policy, uint32(1)
+	for _, v := range fieldsOf(&p) {
+		if r.unset&bit != 0 {
+			v.SetZero()
+		}
+		bit <<= 1
+	}
+	return p
+}
 
 // SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
 // The state stays and the change acts at once: a lower FailureThreshold opens at the next
@@ -236,7 +255,7 @@ func (c *ToolCircuit) SetPolicy(p Policy) error {
 		return err
 	}
 	r := c.made().newRules(p)
-	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
+	c.step(context.Background(), time.Time{}, func(s state, in input) (state, bool) { return s.withRules(in, r), true })
 	return nil
 }
 
@@ -259,7 +278,7 @@ func (c *ToolCircuit) SetOverride(o Override) {
 	default:
 		panic(fmt.Sprintf("toolcircuit: SetOverride: got %q, want OverrideNone, OverrideOpen or OverrideClosed", o))
 	}
-	c.step(context.Background(), 0, func(s state, _ input) (state, bool) {
+	c.step(context.Background(), time.Time{}, func(s state, _ input) (state, bool) {
 		changed := s.override != o
 		s.override = o
 		return s, changed
@@ -269,5 +288,5 @@ func (c *ToolCircuit) SetOverride(o Override) {
 // Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
 // bring is stale. The streak and the openings are forgotten, an override stays.
 func (c *ToolCircuit) Reset() {
-	c.step(context.Background(), 0, func(s state, in input) (state, bool) { return s.reset(in), true })
+	c.step(context.Background(), time.Time{}, func(s state, in input) (state, bool) { return s.reset(in), true })
 }

@@ -1,6 +1,10 @@
 package toolcircuit
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
 
 // Snapshot is what a circuit was at one moment.
 type Snapshot struct {
@@ -44,7 +48,7 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 		Openings:     s.openingsAt(now),
 		Rule:         s.rule,
 		Streak:       s.streak,
-		Refused:      c.refused.Load(),
+		Refused:      s.refused.sum(),
 		Unclassified: c.unclassified.Load(),
 		Stale:        c.stale.Load(),
 		HookPanics:   c.hookPanics.Load(),
@@ -76,4 +80,31 @@ func (c *ToolCircuit) State() State {
 func (c *ToolCircuit) Ready() bool {
 	_, refusal := c.look(c.made().state.Load())
 	return refusal == nil
+}
+
+// tally counts on several words, each in a cache line of its own. Calls that an outage refuses
+// come all at once, and one word that all processors write would make them wait for one another.
+type tally [1 << tallyBits]struct {
+	n atomic.Uint64
+	_ [56]byte
+}
+
+const tallyBits = 5
+
+// add counts one. The address of the goroutine's stack tells on which word: a goroutine mostly
+// stays on one processor, and a sync.Pool, which knows the processor, costs as much as the rest
+// of a refusal.
+func (t *tally) add() {
+	var here byte
+	t[uint64(uintptr(unsafe.Pointer(&here)))*0x9E3779B97F4A7C15>>(64-tallyBits)].n.Add(1)
+}
+
+// sum returns what was counted, 0 if t is nil.
+func (t *tally) sum() (n uint64) {
+	if t != nil {
+		for i := range t {
+			n += t[i].n.Load()
+		}
+	}
+	return n
 }
