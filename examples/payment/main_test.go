@@ -14,7 +14,7 @@ func Example() {
 	//   {"status":"ok","value":{"number":3}}
 	// The bank asks for a minute, which is more than there is.
 	//   attempts 1, too early 0, keys 1, effects 0
-	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","outcome":"unknown","cause":"unavailable","retryable":false,"retryAfterMs":60000,"nextActions":["escalate"],"message":"pay failed: bank was unreachable or broken. Whether it took effect is not known. Do not call it for 60 s. Before you call it again, check whether it did; if you cannot, tell the user."}
+	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","outcome":"unknown","cause":"unavailable","retryable":false,"retryAfterMs":60000,"retryAt":"2026-11-30T<time>Z","nextActions":["escalate"],"message":"pay failed: bank was unreachable or broken. Whether it took effect is not known. Do not call it for 60 s, until <time> UTC. Before you call it again, check whether it did; if you cannot, tell the user."}
 	// There is no such account, so nothing is tried again.
 	//   attempts 1, too early 0, keys 1, effects 0
 	//   {"status":"failed","reason":"call_failed","dependency":"bank","tool":"pay","executed":true,"cause":"not_found","retryable":false,"nextActions":["answer_without"],"message":"pay ran and failed: bank found no such thing. The same call is not likely to work later. Change the arguments, or answer without it and say what is missing.","advice":"This or an earlier call of pay failed in a way that a repeat cannot mend by itself: there is no such thing. Repeated at once with the same arguments it will be refused, for at most 10 s, until <time> UTC. Other arguments and other tools remain usable. Look for what there is, or create it first."}
