@@ -47,7 +47,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		why = "every slot for " + dependency + " is taken"
 		until = "until a running call has ended"
 	case ReasonRepeatedCall:
-		until = "with these arguments until the next run"
+		until = "with these arguments until a tool has changed something"
 		others = "other arguments and other tools remain usable"
 		if left := e.RetryAfter(); left > 0 {
 			until = "with these arguments " + wait(ceil(left, time.Second), wholeSecond(e.clock.Now().Add(left)))
@@ -55,7 +55,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		switch {
 		case b.Cause == "" && e.RetryAt.IsZero():
 			why = "copies of the same call to " + dependency + " are still running"
-			until = "with these arguments until one has ended"
+			until = "with these arguments until they have ended"
 			instead = "wait for their result"
 		case b.Cause == "" || b.Cause.effect() == EffectHeal:
 			why = "this run sent the same call to " + dependency + " before, with the same result"
@@ -68,7 +68,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 			}
 		default:
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
-			instead = "change the arguments"
+			instead = cmp.Or(mends[b.Cause], "change the arguments")
 		}
 	case ReasonBudgetExhausted: // which is that of all tools
 		why = "this run has no call left to " + dependency
@@ -158,6 +158,13 @@ var causes = map[Kind]string{
 	KindNotFound:     "found no such thing",
 	KindConflict:     "reported a conflict",
 	KindUnknown:      "failed for unknown reasons",
+}
+
+// mends has what can mend a failure beside other arguments.
+var mends = map[Kind]string{
+	KindUnauthorized: "let the user sign in",
+	KindNotFound:     "look for what there is",
+	KindConflict:     "look at the present state",
 }
 
 // plain returns k as what a dependency did.

@@ -252,13 +252,13 @@ func TestMessageOfRefusal(t *testing.T) {
 			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall}
 		},
 			"web_search was not executed: copies of the same call to search-api are still running. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until one has ended. Wait for their result, or use cached_search, or answer without it and say what is missing."},
+				" Do not call web_search with these arguments until they have ended. Wait for their result, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a success", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindOK),
 			"web_search was not executed: this run sent the same call to search-api before, with the same result. Other arguments and other tools remain usable." +
 				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Use the result you have, or use cached_search, or answer without it and say what is missing."},
 		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
 			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Look for what there is, or use cached_search, or answer without it and say what is missing."},
 		{"repeated in an outage", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindTimeout),
 			"pay was not executed: this run sent the same call before, and search-api did not answer in time. Other tools remain usable." +
 				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
@@ -266,7 +266,7 @@ func TestMessageOfRefusal(t *testing.T) {
 			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
 		},
 			"web_search was not executed: this run sent the same call before, and search-api found the arguments invalid. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until the next run. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+				" Do not call web_search with these arguments until a tool has changed something. Change the arguments, or use cached_search, or answer without it and say what is missing."},
 		{"out of time", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindDeadline),
 			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run." + do},
 		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
@@ -868,7 +868,7 @@ func TestA077RepetitionIsOneTools(t *testing.T) {
 	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
 	r := d.blocked(&toolcircuit.OpenError{Dependency: "search-api", Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindNotFound})
 	assert.Contains(t, r.Message, "Other arguments and other tools remain usable.")
-	assert.Contains(t, r.Message, "Change the arguments")
+	assert.Contains(t, r.Message, "Look for what there is")
 	assert.Equal(t, toolcircuit.KindNotFound, r.Cause)
 }
 
