@@ -350,6 +350,7 @@ func TestClassifyEndsOnCycles(t *testing.T) {
 	require.Equal(t, timeout, verdictOn(errors.Join(lateErr{true}, two)))
 	require.Equal(t, unavailable, verdictOn(toolcircuit.Fault(two)))
 	require.Equal(t, unavailable, verdictOn(deep(500)))
+	require.Equal(t, unknown, verdictOn(deep(2000)), "too deep")
 	require.Equal(t, unknown, verdictOn(deep(math.MaxInt)))
 }
 
