@@ -5,11 +5,14 @@
 //	search := toolcircuit.MustNew("search-api", toolcircuit.Options{})
 //	tool := toolcircuit.WrapResult(search, webSearch) // func(ctx, Query) (Result[Hits], error)
 //
-// errors.New("x") opens nothing by default: what counts is decided by code and type, never
-// by the text of a message, and an error that no rule knows may as well be the caller's
-// mistake. Return what the client library returned, wrapped as you like, or say what you
-// mean with [Fault], give Options a [Classifier], or set Policy.CountUnknown. [Classify] has
-// the rules; Snapshot.Unclassified counts the errors that none of them knew.
+// errors.New("x") opens nothing by default: code and type decide what counts, never the text
+// of a message, and an error that no rule knows may be the caller's mistake. Return what the
+// client library returned, wrapped as you like. Known are the errors of net/http (HTTP/2 too),
+// net, crypto/tls, syscall, context and database/sql/driver, and those of SDKs by their shape:
+// an HTTP status with its headers, a gRPC code, an SQLSTATE, AWS's throttling codes, mongo's
+// labels. [Transport] makes the errors of net/http known that have no type. Otherwise say what
+// you mean with [Fault] or [Invalid], give Options a [Classifier], or set Policy.CountUnknown.
+// [Classify] has the rules; Snapshot.Unclassified counts the errors that none of them knew.
 //
 // A circuit never runs a call twice. Retry asks "once more?", a circuit asks "should this
 // dependency get any call now?"; put a retry around the circuit and let [Retryable] end it.

@@ -672,3 +672,17 @@ func ExampleCheckResponse() {
 	// HTTP status 429 Too Many Requests
 	// pause rate_limited 30s
 }
+
+// Behind Transport, an error of net/http without a type counts.
+func ExampleTransport() {
+	client := &http.Client{Transport: toolcircuit.Transport(http.DefaultTransport)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		io.WriteString(conn, "HTTP/1.1 what\r\n\r\n") // a malformed response
+		conn.Close()
+	}))
+	defer server.Close()
+	_, err := client.Get(server.URL)
+	fmt.Println(toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err}).Kind)
+	// Output: unavailable
+}

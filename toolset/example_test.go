@@ -111,6 +111,10 @@ func ExampleSession() {
 	fmt.Println(failed.Reason, failed.Cause)
 	blocked, _ := find(ctx, "nobody")
 	fmt.Println(blocked.Reason, blocked.Cause)
+	session.NextTurn()
+	if stop := session.StopReason(); stop.Reason != "" {
+		fmt.Println(stop.Reason)
+	}
 	// Output:
 	// call_failed not_found
 	// repeated_call not_found

@@ -10,7 +10,7 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// webSearch is a tool as it was before, but for CheckResponse: it makes a status such as 503
+// webSearch is a tool as it was before, plus CheckResponse: it makes a status such as 503
 // an error that the circuit can judge.
 func webSearch(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -29,9 +29,10 @@ func TestReadme(t *testing.T) {
 		blocks[m[1]] = append(blocks[m[1]], m[2])
 	}
 
-	require.Len(t, blocks["go"], 4)
+	require.Len(t, blocks["go"], 5)
 	require.Contains(t, read("main.go"), blocks["go"][0])
 	for i, compiled := range []string{
+		read("../../status_test.go"),
 		read("../../toolset/example_test.go"),
 		read("../../toolset/example_test.go"),
 		read("../../mcpcircuit/example_test.go") + read("../../mcpgocircuit/example_test.go"),
