@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 )
 
@@ -114,6 +115,93 @@ func logCall(runID string, elapsed time.Duration) []slog.Attr {
 		attrs = append(attrs, slog.Duration("duration", elapsed))
 	}
 	return attrs
+}
+
+// LogEvents returns a hook for Options.OnEvent that logs each event in one line, with what
+// Event.LogValue holds. What an operator should look at has level Warn: an opening, and an
+// override that is set. The rest has level Info. A nil logger panics.
+func LogEvents(l *slog.Logger) func(context.Context, Event) {
+	mustHaveLogger("LogEvents", l)
+	return func(ctx context.Context, e Event) {
+		level := slog.LevelWarn
+		if e.Type == EventHalfOpened || e.Type == EventClosed || e.Type == EventOverridden && e.Override == OverrideNone {
+			level = slog.LevelInfo
+		}
+		l.LogAttrs(ctx, level, "toolcircuit: "+string(e.Type), e.LogValue().Group()...)
+	}
+}
+
+// LogCalls returns a hook for Options.OnCall that logs refused calls at level Debug, with what
+// Call.LogValue holds, the reason and retry_at: at most one line a second for each dependency and
+// reason, where skipped counts those left out since the line before. Other calls are not logged.
+// A nil logger panics.
+func LogCalls(l *slog.Logger) func(context.Context, Call) {
+	mustHaveLogger("LogCalls", l)
+	var p pace
+	return func(ctx context.Context, c Call) {
+		if c.Reason == "" || !l.Enabled(ctx, slog.LevelDebug) {
+			return
+		}
+		skipped, due := p.next(c.Dependency, c.Reason)
+		if !due {
+			return
+		}
+		attrs := append(c.LogValue().Group(), slog.String("reason", string(c.Reason)))
+		if !c.RetryAt.IsZero() {
+			attrs = append(attrs, slog.Time("retry_at", c.RetryAt))
+		}
+		if skipped > 0 {
+			attrs = append(attrs, slog.Int("skipped", skipped))
+		}
+		l.LogAttrs(ctx, slog.LevelDebug, "toolcircuit: refused", attrs...)
+	}
+}
+
+func mustHaveLogger(caller string, l *slog.Logger) {
+	if l == nil {
+		panic("toolcircuit: " + caller + ": the logger is nil")
+	}
+}
+
+// pace lets one refusal a second through for each dependency and reason.
+type pace struct {
+	mu   sync.Mutex
+	past map[refusedBy]*refusals
+}
+
+type refusedBy struct {
+	dependency string
+	reason     Reason
+}
+
+type refusals struct {
+	logged  time.Time // the latest
+	skipped int       // since then
+}
+
+// maxPaces caps what a pace remembers, since a model can invent names.
+const maxPaces = 1000
+
+// next reports whether the refusal is due, and how many were skipped before it.
+func (p *pace) next(dependency string, reason Reason) (skipped int, due bool) {
+	now, by := time.Now(), refusedBy{dependency, reason}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.past[by]
+	switch {
+	case r == nil:
+		if p.past == nil || len(p.past) == maxPaces {
+			p.past = map[refusedBy]*refusals{}
+		}
+		r = new(refusals)
+		p.past[by] = r
+	case now.Sub(r.logged) < time.Second:
+		r.skipped++
+		return 0, false
+	}
+	skipped = r.skipped
+	*r = refusals{logged: now}
+	return skipped, true
 }
 
 type runIDKey struct{}

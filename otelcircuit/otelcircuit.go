@@ -23,7 +23,7 @@
 //	error.type              the kind again where the call returned an error; of opened, the kind of its cause
 //	toolcircuit.reason      why the call was refused: a toolcircuit.Reason
 //	toolcircuit.transition  opened, half_opened, closed, overridden
-//	toolcircuit.rule        what caused it: a toolcircuit.Rule; absent from half_opened and overridden
+//	toolcircuit.rule        what caused it: a toolcircuit.Rule; absent if no rule did
 //	toolcircuit.state       closed, open, half_open
 //	toolcircuit.override    open, closed
 //
