@@ -67,7 +67,7 @@ func newMeter(t Options) (*meter, error) {
 	}
 	m := &meter{
 		under:  provider.Meter(scope),
-		names:  &names{room: cmp.Or(t.MaxUnlisted, defaultMaxUnlisted)},
+		names:  newNames(cmp.Or(t.MaxUnlisted, defaultMaxUnlisted)),
 		series: map[met]*series{},
 	}
 	errs := make([]error, 6)

@@ -1,6 +1,9 @@
 package otelcircuit
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // other is the name that stands for all those beyond the bound, as in the semantic conventions.
 const other = "_OTHER"
@@ -8,36 +11,34 @@ const other = "_OTHER"
 // names decides which names become attributes: those that are listed, and as many others as there
 // is room for, first come.
 type names struct {
+	listed  func() []string // set before the first call; asked again after changed
+	changed atomic.Bool
+
 	mu    sync.Mutex
 	shown map[string]bool
 	room  int
 }
 
-// list notes names that are always shown.
-func (n *names) list(listed []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, name := range listed {
-		n.show(name)
-	}
-}
-
-func (n *names) show(name string) {
-	if n.shown == nil {
-		n.shown = map[string]bool{}
-	}
-	n.shown[name] = true
+func newNames(room int) *names {
+	n := &names{shown: map[string]bool{"": true}, room: room}
+	n.changed.Store(true)
+	return n
 }
 
 // bounded returns name if it is to be shown, or what stands for it.
 func (n *names) bounded(name string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if !n.shown[name] && n.changed.Swap(false) {
+		for _, l := range n.listed() {
+			n.shown[l] = true
+		}
+	}
 	switch {
-	case name == "" || n.shown[name]:
+	case n.shown[name]:
 	case n.room > 0:
 		n.room--
-		n.show(name)
+		n.shown[name] = true
 	default:
 		return other
 	}

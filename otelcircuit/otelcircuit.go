@@ -79,12 +79,13 @@ func New(dependency string, o toolcircuit.Options, t Options) (*toolcircuit.Tool
 	if err != nil {
 		return nil, err
 	}
+	tool := o.Tool.Name
+	m.names.listed = func() []string { return []string{dependency, tool} }
 	o.OnEvent, o.OnCall = m.onEvent(o.OnEvent), m.onCall(o.OnCall)
 	c, err := toolcircuit.New(dependency, o)
 	if err != nil {
 		return nil, err
 	}
-	m.names.list([]string{dependency, o.Tool.Name})
 	held := weak.Make(c)
 	return c, observe(m, c, func() []toolcircuit.Snapshot {
 		if c := held.Value(); c != nil {
@@ -106,11 +107,16 @@ func NewSet(c toolset.Config, o toolset.Options, t Options) (*toolset.Set, error
 	if err != nil {
 		return nil, err
 	}
-	m.names.list(listed(s.Config()))
 	held := weak.Make(s)
+	m.names.listed = func() []string {
+		if s := held.Value(); s != nil {
+			return listed(s.Config())
+		}
+		return nil
+	}
+	s.Watch(func() { m.names.changed.Store(true) })
 	return s, observe(m, s, func() (snaps []toolcircuit.Snapshot) {
 		if s := held.Value(); s != nil {
-			m.names.list(listed(s.Config()))
 			for _, c := range s.Snapshot().Circuits {
 				snaps = append(snaps, c.Snapshot)
 			}
