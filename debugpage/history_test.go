@@ -1,0 +1,139 @@
+package debugpage_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit/debugpage"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// lines returns the timeline of each circuit, with times in seconds.
+func (r *rig) lines() (all []string) {
+	for _, c := range r.circuits().Circuits {
+		line := c.Dependency
+		if c.Scope != "" {
+			line += "/" + c.Scope
+		}
+		for _, p := range c.Timeline {
+			line += fmt.Sprint(" ", p.At.Unix(), ":", p.State)
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// withHistory is newRig with the History of the rig.
+func withHistory(t *testing.T, c toolset.Config) *rig {
+	r := newRig(t, c, debugpage.Options{})
+	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history, Now: r.clock.Now, ShowScopes: true})
+	return r
+}
+
+var weather = toolset.Config{Monitored: []string{"weather"}}
+
+// outage takes the circuit of a tool through an opening and a recovery.
+func (r *rig) outage(tool string) {
+	r.trip(tool)
+	r.clock.Add(10 * time.Second)
+	r.call(tool, nil)
+	r.clock.Add(time.Second)
+}
+
+// With a History a timeline has what happened while nobody watched, and that once.
+func TestHistory(t *testing.T) {
+	r := withHistory(t, weather)
+	r.outage("weather")
+	for range 3 {
+		require.Equal(t, []string{"weather 0:open 10:half_open 10:closed"}, r.lines())
+	}
+	r.trip("weather")
+	for range 3 {
+		require.Equal(t, []string{"weather 0:open 10:half_open 10:closed 11:open"}, r.lines())
+	}
+	require.NoError(t, r.set.Reset("weather"))
+	require.Equal(t, []string{"weather 0:open 10:half_open 10:closed 11:open 11:closed"}, r.lines())
+	require.Equal(t, "closed", r.circuits().Circuits[0].Timeline[0].From)
+}
+
+// Without one it has what was seen.
+func TestNoHistory(t *testing.T) {
+	r := newRig(t, weather, debugpage.Options{})
+	r.clock.Add(time.Second)
+	r.trip("weather")
+	require.Equal(t, []string{"weather 1:open"}, r.lines())
+	r.clock.Add(10 * time.Second)
+	require.Equal(t, []string{"weather 1:open"}, r.lines(), "the same epoch, though it reads half-open")
+	r.call("weather", nil)
+	require.Equal(t, []string{"weather 1:open 11:closed"}, r.lines())
+}
+
+// An override is no change of state.
+func TestHistoryOfOverrides(t *testing.T) {
+	r := withHistory(t, weather)
+	r.call("weather", nil)
+	require.NoError(t, r.set.SetOverride("weather", "open"))
+	r.clock.Add(time.Second)
+	require.NoError(t, r.set.SetOverride("weather", ""))
+	require.Equal(t, []string{"weather 0:closed"}, r.lines())
+}
+
+// A timeline belongs to its scope where there is one, and to all calls where there is none.
+func TestHistoryOfScopes(t *testing.T) {
+	r := withHistory(t, toolset.Config{
+		Dependencies: map[string]toolset.Dependency{"search": {Scoped: true}},
+		Monitored:    []string{"search", "mail"},
+	})
+	for _, tool := range []string{"search", "mail"} {
+		r.callAs("ann", tool, errDown)
+		r.callAs("ann", tool, errDown)
+		r.callAs("bob", tool, nil)
+	}
+	r.clock.Add(10 * time.Second)
+	r.callAs("bob", "mail", nil)
+	require.Equal(t, []string{"mail 0:open 10:half_open 10:closed", "search/ann 0:open", "search/bob 0:closed"}, r.lines())
+}
+
+// A circuit that was let go and comes back begins anew.
+func TestHistoryOfASuccessor(t *testing.T) {
+	r := withHistory(t, weather)
+	r.outage("weather")
+	require.Equal(t, []string{"weather 0:open 10:half_open 10:closed"}, r.lines())
+	require.NoError(t, r.set.Apply(toolset.Config{}))
+	require.Empty(t, r.lines())
+	r.clock.Add(time.Minute)
+	require.NoError(t, r.set.Apply(weather))
+	r.call("weather", nil)
+	r.clock.Add(time.Second)
+	got := r.lines()
+	require.Len(t, got, 1)
+	require.True(t, strings.HasSuffix(got[0], ":closed"), got[0])
+}
+
+// A page shows the latest 16 of a circuit, and a History keeps the latest 4096 of all.
+func TestHistoryIsBounded(t *testing.T) {
+	r := withHistory(t, toolset.Config{Monitored: []string{"weather", "mail"}})
+	r.trip("mail")
+	for range 10 {
+		r.trip("weather")
+		require.NoError(t, r.set.Reset("weather"))
+		r.clock.Add(time.Second)
+	}
+	require.Equal(t, []string{
+		"mail 0:open",
+		"weather 2:open 2:closed 3:open 3:closed 4:open 4:closed 5:open 5:closed 6:open 6:closed 7:open 7:closed 8:open 8:closed 9:open 9:closed",
+	}, r.lines())
+	for range 3000 {
+		r.trip("weather")
+		require.NoError(t, r.set.Reset("weather"))
+	}
+	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history})
+	require.Equal(t, "mail 0:half_open", r.lines()[0], "what the snapshot still has")
+	require.NoError(t, r.set.Reset("mail"))
+	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history})
+	require.Equal(t, "mail 10:closed", r.lines()[0])
+}
