@@ -74,8 +74,9 @@ type sheet struct {
 		Seq                                    int
 		Threshold                              int
 		Timeline                               []struct {
-			At          time.Time
-			State, From string
+			At    time.Time
+			State string
+			First bool
 		}
 	}
 	Gone []string
@@ -119,7 +120,7 @@ func TestJSON(t *testing.T) {
 			"rule": "threshold", "cause": "unavailable", "streak": 0, "window": {"calls": 0, "failures": 0},
 			"refused": 1, "unclassified": 0, "stale": 0, "hookPanics": 0, "inFlight": 0, "busy": 0,
 			"policy": {"failureThreshold": 2}, "threshold": 2,
-			"timeline": [{"at": "1970-01-01T00:01:00Z", "state": "open"}]
+			"timeline": [{"at": "1970-01-01T00:01:00Z", "state": "open", "first": true}]
 		}]
 	}`, w.Body.String())
 }

@@ -27,7 +27,7 @@ type History struct {
 
 const (
 	maxHistory  = 4096
-	maxTimeline = 16 // transitions of one circuit that the page shows
+	maxTimeline = 32 // transitions of one circuit that the page shows: about ten minutes of failed probes
 )
 
 // transition is the beginning of an epoch of a circuit.
@@ -43,13 +43,13 @@ type circuit struct{ dependency, scope string }
 type point struct {
 	At    time.Time         `json:"at"`
 	State toolcircuit.State `json:"state"`
-	From  toolcircuit.State `json:"from,omitempty"` // the state before, if OnEvent has heard of it
+	First bool              `json:"first,omitempty"` // the circuit was closed until then, from the beginning
 }
 
 // OnEvent is the hook for [toolset.Options]. If you have one of your own, call this in it.
 func (h *History) OnEvent(ctx context.Context, e toolcircuit.Event) {
 	if e.From != e.To {
-		h.add(transition{circuit{e.Dependency, toolset.Scope(ctx)}, point{e.At, e.To, e.From}})
+		h.add(transition{circuit{e.Dependency, toolset.Scope(ctx)}, point{e.At, e.To, e.Seq == 1}})
 	}
 }
 

@@ -57,7 +57,9 @@ func TestHistory(t *testing.T) {
 	}
 	require.NoError(t, r.set.Reset("weather"))
 	require.Equal(t, []string{"weather 0:open 10:half_open 10:closed 11:open 11:closed"}, r.lines())
-	require.Equal(t, "closed", r.circuits().Circuits[0].Timeline[0].From)
+	for i, p := range r.circuits().Circuits[0].Timeline {
+		require.Equal(t, i == 0, p.First)
+	}
 }
 
 // Without one it has what was seen.
@@ -114,18 +116,20 @@ func TestHistoryOfASuccessor(t *testing.T) {
 	require.True(t, strings.HasSuffix(got[0], ":closed"), got[0])
 }
 
-// A page shows the latest 16 of a circuit, and a History keeps the latest 4096 of all.
+// A page shows the latest 32 of a circuit, and a History keeps the latest 4096 of all.
 func TestHistoryIsBounded(t *testing.T) {
 	r := withHistory(t, toolset.Config{Monitored: []string{"weather", "mail"}})
 	r.trip("mail")
-	for range 10 {
+	for range 20 {
 		r.trip("weather")
 		require.NoError(t, r.set.Reset("weather"))
 		r.clock.Add(time.Second)
 	}
 	require.Equal(t, []string{
 		"mail 0:open",
-		"weather 2:open 2:closed 3:open 3:closed 4:open 4:closed 5:open 5:closed 6:open 6:closed 7:open 7:closed 8:open 8:closed 9:open 9:closed",
+		"weather 4:open 4:closed 5:open 5:closed 6:open 6:closed 7:open 7:closed 8:open 8:closed 9:open 9:closed" +
+			" 10:open 10:closed 11:open 11:closed 12:open 12:closed 13:open 13:closed 14:open 14:closed" +
+			" 15:open 15:closed 16:open 16:closed 17:open 17:closed 18:open 18:closed 19:open 19:closed",
 	}, r.lines())
 	for range 3000 {
 		r.trip("weather")
@@ -135,5 +139,5 @@ func TestHistoryIsBounded(t *testing.T) {
 	require.Equal(t, "mail 0:half_open", r.lines()[0], "what the snapshot still has")
 	require.NoError(t, r.set.Reset("mail"))
 	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history})
-	require.Equal(t, "mail 10:closed", r.lines()[0])
+	require.Equal(t, "mail 20:closed", r.lines()[0])
 }

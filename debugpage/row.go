@@ -86,7 +86,7 @@ func (l *looker) look() sheet {
 			CircuitSnapshot: c,
 			Policy:          policies[c.Policy],
 			Threshold:       c.Policy.FailureThreshold,
-			Timeline:        timeline(before.Timeline, heard[of], point{At: c.Since, State: c.State}),
+			Timeline:        timeline(before.Timeline, heard[of], point{c.Since, c.State, c.Seq == 1}),
 		}
 		r.Scope = before.Scope
 		shown[of] = r

@@ -116,7 +116,7 @@ function facts(row, now) {
 // spans are the states of a row from begin to now, probes last, since they may be short.
 function spans(row, begin, now) {
 	const points = row.timeline.map((p) => ({ state: p.state, at: Date.parse(p.at) }));
-	if (row.timeline[0].from) points.unshift({ state: row.timeline[0].from, at: begin });
+	if (row.timeline[0].first) points.unshift({ state: "closed", at: begin });
 	return points
 		.map((p, i) => ({ state: p.state, from: Math.max(begin, p.at), to: i + 1 < points.length ? points[i + 1].at : now }))
 		.filter((s) => s.to > begin)

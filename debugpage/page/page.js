@@ -110,7 +110,7 @@ function drawing(data) {
 	const height = { closed: 6, half_open: 28, open: 28 };
 	for (const s of spans(data, begin, t)) {
 		const x = (s.from - begin) / 1000, h = height[s.state];
-		picture.append(svg("rect", { class: s.state, x, y: 28 - h, width: Math.max(5, (s.to - begin) / 1000 - x), height: h }));
+		picture.append(svg("rect", { class: s.state, x, y: 28 - h, width: Math.max(3, (s.to - begin) / 1000 - x), height: h }));
 	}
 	return picture;
 }
