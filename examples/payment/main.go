@@ -98,8 +98,8 @@ func payTool(set *toolset.Set, url string) func(context.Context, payment) (toolc
 	}
 }
 
-// moment is a time of day in a message. It is left out, so that the output is always the same.
-var moment = regexp.MustCompile(`\d\d:\d\d:\d\d`)
+// moment is a point in time, with its day or without. It is left out, so that the output is always the same.
+var moment = regexp.MustCompile(`(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d`)
 
 func main() {
 	b, url, shut, err := open()
