@@ -15,7 +15,7 @@ import (
 func BenchmarkCall(b *testing.B) {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	require.NoError(b, err)
-	guard := mcpcircuit.Guard(set, mcpcircuit.Options{})
+	guard := mcpcircuit.New(set, mcpcircuit.Options{})
 	run := func(name string, prepare func(*mcp.Server, *mcp.Client)) {
 		b.Run(name, func(b *testing.B) {
 			s := mcp.NewServer(&mcp.Implementation{Name: "web"}, nil)
@@ -38,11 +38,11 @@ func BenchmarkCall(b *testing.B) {
 		})
 	}
 	run("bare", func(*mcp.Server, *mcp.Client) {})
-	run("server", func(s *mcp.Server, _ *mcp.Client) { s.AddReceivingMiddleware(guard) })
-	run("client", func(_ *mcp.Server, c *mcp.Client) { c.AddSendingMiddleware(guard) })
+	run("server", func(s *mcp.Server, _ *mcp.Client) { guard.Server(s) })
+	run("client", func(_ *mcp.Server, c *mcp.Client) { guard.Client(c) })
 	run("refused", func(_ *mcp.Server, c *mcp.Client) {
 		require.NoError(b, set.SetOverride("search", "open"))
-		c.AddSendingMiddleware(guard)
+		guard.Client(c)
 	})
 }
 
@@ -51,9 +51,9 @@ func BenchmarkGuard(b *testing.B) {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	require.NoError(b, err)
 	res := &mcp.CallToolResult{}
-	handler := mcpcircuit.Guard(set, mcpcircuit.Options{
+	handler := mcpcircuit.New(set, mcpcircuit.Options{
 		Server: func(*mcp.ClientSession) string { return "web" },
-	})(func(context.Context, string, mcp.Request) (mcp.Result, error) { return res, nil })
+	}).Middleware(func(context.Context, string, mcp.Request) (mcp.Result, error) { return res, nil })
 	req := &mcp.ClientRequest[mcp.Params]{Session: new(mcp.ClientSession), Params: &mcp.CallToolParams{Name: "search"}}
 	b.ReportAllocs()
 	for b.Loop() {

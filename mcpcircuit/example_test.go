@@ -17,13 +17,15 @@ type query struct {
 	Text string `json:"text"`
 }
 
-func ExampleGuard() {
+func ExampleGuard_Server() {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "web", Version: "1.0.0"}, nil)
-	server.AddReceivingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{}))
+	guard := mcpcircuit.New(set, mcpcircuit.Options{})
+	defer guard.Close()
+	guard.Server(server)
 	mcp.AddTool(server, &mcp.Tool{Name: "search"}, func(context.Context, *mcp.CallToolRequest, query) (*mcp.CallToolResult, any, error) {
 		return nil, nil, &toolcircuit.HTTPError{StatusCode: 503}
 	})
@@ -72,11 +74,13 @@ func ExampleOptions() {
 			return client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: "https://weather.example/mcp", HTTPClient: httpClient}, nil)
 		})
 	}
-	client.AddSendingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{
+	guard := mcpcircuit.New(set, mcpcircuit.Options{
 		Reconnect: func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error) {
 			return connect(ctx)
 		},
-	}))
+	})
+	defer guard.Close()
+	guard.Client(client)
 	session, err := connect(context.Background())
 	if err != nil {
 		log.Fatal(err)
@@ -84,8 +88,10 @@ func ExampleOptions() {
 	defer session.Close()
 }
 
-func ExampleGuard_client() {
+func ExampleGuard_Client() {
 	var set *toolset.Set // from toolset.New
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1.0.0"}, nil)
-	client.AddSendingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{}))
+	guard := mcpcircuit.New(set, mcpcircuit.Options{})
+	defer guard.Close()
+	guard.Client(client)
 }

@@ -1,9 +1,9 @@
 // Package mcpcircuit puts the circuits of a [toolset.Set] around tools of the Model Context
-// Protocol, with the SDK github.com/modelcontextprotocol/go-sdk. One middleware is for both
-// ends:
+// Protocol, with the SDK github.com/modelcontextprotocol/go-sdk. One type is for both ends:
 //
-//	server.AddReceivingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{}))
-//	client.AddSendingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{}))
+//	guard := mcpcircuit.New(set, mcpcircuit.Options{})
+//	defer guard.Close()
+//	guard.Server(server) // or guard.Client(client), before it connects
 //
 // With the defaults a client does not trip on a live server whose backend is dead: all that
 // such a server sends is a result with isError, which may as well tell the model of a mistake
@@ -15,15 +15,17 @@
 package mcpcircuit
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"net/http"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/toolcircuit/toolcircuit"
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
@@ -39,41 +41,47 @@ type Options struct {
 
 	// Name returns the name by which the Set, and so the model, knows a server's tool. Nil:
 	// the tool's own name, whatever the server. A tool whose name begins with "mcp:" here is
-	// not guarded, for these are the names of servers.
+	// not guarded, because these are the names of servers.
 	Name func(server, tool string) string
 
-	// Reconnect returns a session to take the place of one that may be dead, or dead itself if
-	// it is not. It is called before each probe of the server's circuit, with a context that
-	// ends with the probe, which may take as long as the call that sends it. From then on what
-	// is sent on dead goes out on the new session; to close dead is Reconnect's part. A panic
-	// counts as a failed probe and passes on. Nil: a dead session stays dead, and its server's
-	// circuit open, until the host calls on another.
+	// Reconnect returns a new session with the server of a session that is gone. The next
+	// request on a dead session causes it, once however many wait, in a goroutine of its own
+	// whose context has the values of that request and ends after ReconnectTimeout. From then
+	// on what is sent on dead goes out on the new session; the guard closes dead. The new one
+	// must speak the same version of the protocol. A panic counts as a failure of the server.
+	//
+	// The log level and the subscriptions to resources that went through the guard are
+	// repeated on the new session. Those of version 2026-07-28 are streams that belong to
+	// their session, so they are lost with it.
+	//
+	// Nil: a dead session stays dead, and its server's circuit opens, until the host calls on
+	// another.
 	Reconnect func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error)
+
+	// ReconnectTimeout bounds one Reconnect, and is how long failed ones are repeated at
+	// intervals of up to a second, as calls ask for it, before each counts as a failure of the
+	// server. Zero: 30s.
+	ReconnectTimeout time.Duration
 }
 
-// Guard returns the middleware for [mcp.Server.AddReceivingMiddleware] and
-// [mcp.Client.AddSendingMiddleware]; one value may serve several of either. It guards
-// tools/call and filters tools/list by [toolset.Visible]; other methods pass. A tool that the
-// Set does not guard is never refused. A nil set panics.
-//
-// A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
-// blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. What a call that ran
-// returned is passed on. With a CallTimeout in the tool's policy, the context of the call ends
-// then.
-//
-// A client has two levels: the tool's circuit and, within it, the one of its server. The
-// server's counts what got no answer; any answer heals it, and its probe is a ping, after
-// Reconnect. The tool's counts what the answers say. A timeout counts for both, unless the
-// server has answered another call since, or answers a ping now. A server's policy is best left
-// without CallTimeout and SlowCall, for its tools have their own. See [Transport] for HTTP.
-//
-// While a server cannot be reached or its circuit is open, a page of its list is the last one
-// that the same session got under the same [toolset.Scope], else the first page is empty; a
-// later one is the error, for half a list must not pass for the whole. A page that stands in
-// has an object with the status fallback under [MetaKey]. Other errors of listing are passed on.
-func Guard(set *toolset.Set, o Options) mcp.Middleware {
-	if set == nil {
-		panic("mcpcircuit: Guard: set is nil")
+// Guard is the middleware of servers and clients. Make one with New; one may serve several of
+// either. All methods are safe for concurrent use.
+type Guard struct {
+	Options
+	set      *toolset.Set
+	base     context.Context // ends with Close
+	close    context.CancelFunc
+	sessions sessions
+	servers  shared.Servers
+}
+
+// New returns a guard with the circuits of a Set. A nil set or a negative ReconnectTimeout panics.
+func New(set *toolset.Set, o Options) *Guard {
+	switch {
+	case set == nil:
+		panic("mcpcircuit: New: set is nil")
+	case o.ReconnectTimeout < 0:
+		panic(fmt.Sprintf("mcpcircuit: Options.ReconnectTimeout: got %v, want 0 or more", o.ReconnectTimeout))
 	}
 	if o.Server == nil {
 		o.Server = ownName
@@ -81,18 +89,11 @@ func Guard(set *toolset.Set, o Options) mcp.Middleware {
 	if o.Name == nil {
 		o.Name = func(_, tool string) string { return tool }
 	}
-	g := &guard{Options: o, set: set}
-	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			if v := reflect.ValueOf(req); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-				return next(ctx, method, req)
-			}
-			if session, _ := req.GetSession().(*mcp.ClientSession); session != nil {
-				return g.send(ctx, session, next, method, req)
-			}
-			return g.serve(ctx, next, method, req)
-		}
-	}
+	o.ReconnectTimeout = cmp.Or(o.ReconnectTimeout, 30*time.Second)
+	g := &Guard{Options: o, set: set}
+	g.base, g.close = context.WithCancel(context.Background())
+	g.sessions.renewed = g.newLine
+	return g
 }
 
 func ownName(s *mcp.ClientSession) string {
@@ -102,92 +103,91 @@ func ownName(s *mcp.ClientSession) string {
 	return ""
 }
 
-type guard struct {
-	Options
-	set      *toolset.Set
-	sessions sessions
-	servers  servers
+// Server guards the calls that a server receives. Call it before the server connects.
+func (g *Guard) Server(s *mcp.Server) { s.AddReceivingMiddleware(g.Middleware) }
+
+// Client guards the calls that a client sends. Call it before the client connects.
+func (g *Guard) Client(c *mcp.Client) { c.AddSendingMiddleware(g.Middleware) }
+
+// Close ends what the guard does by itself: no session is renewed any more, and those that
+// Reconnect made are closed. Circuits go on. Close does not wait for a Reconnect under way, whose
+// session is closed when it comes.
+func (g *Guard) Close() {
+	g.close()
+	g.sessions.close()
 }
 
-// The methods that the guard knows.
-const (
-	callTool  = "tools/call"
-	listTools = "tools/list"
-	ping      = "ping"
-)
-
-// prefix begins the name of a server's circuit.
-const prefix = "mcp:"
-
-// toolName returns name, or "", which is never guarded, if it would be a server's.
-func toolName(name string) string {
-	if strings.HasPrefix(name, prefix) {
-		return ""
+// Middleware is for [mcp.Server.AddReceivingMiddleware] and [mcp.Client.AddSendingMiddleware],
+// where the order of several matters; otherwise see Server and Client. It guards tools/call and
+// filters tools/list by [toolset.Visible]; other methods pass. A tool that the Set does not guard
+// is never refused.
+//
+// A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
+// blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call on a server
+// whose handler returned the refusal of a circuit within. What any other call returned is passed
+// on. The context of a handler, and of a client's request, is [toolset.Permit.Context]: it ends
+// with the CallTimeout in the tool's policy.
+//
+// A client has two levels: the tool's circuit and, before it, the one of its server. The
+// server's takes the blame for what got no answer, which the tool's then ignores; any answer heals
+// it, and its probe is a ping. The tool's counts what the answers say. A timeout counts for both,
+// unless the server has answered another call since, or answers a ping after it. A server's policy
+// is best left without CallTimeout and SlowCall, because its tools have their own. See [Transport]
+// for HTTP and [Stdio] for pipes.
+//
+// A request goes out on another session once more if it was surely not executed: the session was
+// closed before it was sent, or its own response was 404. So does one that was answered 400, if the
+// tool has no side effects: some servers say so that they do not know a session.
+//
+// While a server cannot be reached or its circuit is open, a page of its list is the last one
+// that the same session got under the same [toolset.Scope], else the first page is empty; a
+// later one is the error, because half a list must not pass for the whole. A page that stands in
+// has an object with the status fallback under [MetaKey]. Other errors of listing are passed on.
+func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if v := reflect.ValueOf(req); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return next(ctx, method, req)
+		}
+		if session, _ := req.GetSession().(*mcp.ClientSession); session != nil {
+			return g.send(ctx, session, next, method, req)
+		}
+		return g.serve(ctx, next, method, req)
 	}
-	return name
 }
 
 // errNoResult stands for a result that a handler owes. The SDK would panic on it.
 var errNoResult = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the tool returned no result"}
 
 // serve handles a request that a server received.
-func (g *guard) serve(ctx context.Context, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
-	if p, _ := req.GetParams().(*mcp.CallToolParamsRaw); p != nil && method == callTool && toolName(p.Name) != "" {
-		permit, err := g.set.Allow(ctx, p.Name, p.Arguments)
-		if err != nil {
-			return blocked(toolset.ResultOf[any](ctx, g.set, p.Name, nil, toolcircuit.Verdict{}, err))
-		}
-		defer permit.Release()
-		res, err := next(permit.Context(ctx), method, req)
-		if r, ok := res.(*mcp.CallToolResult); err == nil && (res == nil || ok && r == nil) {
-			res, err = nil, errNoResult
-		}
-		value, seen := judged(res, err)
-		permit.Settle(ctx, value, seen)
-		return res, err
+func (g *Guard) serve(ctx context.Context, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
+	if p, _ := req.GetParams().(*mcp.CallToolParamsRaw); p != nil && method == shared.CallTool && shared.ToolName(p.Name) != "" {
+		res, blocked, err := shared.Serve(ctx, g.set, p.Name, p.Arguments, func(ctx context.Context) (mcp.Result, error) {
+			res, err := next(ctx, method, req)
+			if r, ok := res.(*mcp.CallToolResult); err == nil && (res == nil || ok && r == nil) {
+				res, err = nil, errNoResult
+			}
+			return res, err
+		}, judged)
+		return resultOf(res, blocked, err)
 	}
 	res, err := next(ctx, method, req)
-	if page, ok := pageIn(res, err); ok && method == listTools {
-		return g.visible(ctx, page, toolName), nil
+	if page, ok := pageIn(res, err); ok && method == shared.ListTools {
+		return g.visible(ctx, page, shared.ToolName), nil
 	}
 	return res, err
 }
 
-// send handles a request that a client sends.
-func (g *guard) send(ctx context.Context, session *mcp.ClientSession, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
-	x := exchange{guard: g, session: session, next: next, method: method, req: req}
-	switch method {
-	case callTool:
-		p, _ := req.GetParams().(*mcp.CallToolParams)
-		if p == nil {
-			break
-		}
-		x.server = g.servers.get(g.Server(session))
-		if tool := x.name(p.Name); g.set.Guards(tool) {
-			x.circuit = x.server.circuit(ctx, g.set)
-			return x.call(ctx, tool, p.Arguments)
-		}
-	case listTools:
-		x.server = g.servers.get(g.Server(session))
-		x.circuit = x.server.circuit(ctx, g.set)
-		return x.list(ctx)
-	}
-	res, _, err := x.forward(ctx)
-	return res, err
-}
-
-// callTimeout returns the CallTimeout of a circuit, 0 if there is none.
-func callTimeout(c *toolcircuit.ToolCircuit) time.Duration {
-	if c == nil {
-		return 0
-	}
-	return c.Policy().CallTimeout
-}
-
-// withTimeout bounds a call, unless d is 0.
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, d)
-}
+// Transport returns base, which if nil is [http.DefaultTransport], for the HTTP client of an
+// [mcp.StreamableClientTransport]. The SDK makes a text of the status of a response and drops
+// its Retry-After; this RoundTripper keeps both for the guard, so that a circuit judges by code,
+// and notes a response that broke off.
+//
+// A request without a response counts as not having reached the server. If that is not so, as
+// where base found no token, let the error be [toolcircuit.Benign].
+//
+// The SDK gives a session up for good after any failure except 429, 500, 502, 503 and 504, and
+// requests under way on it then get an error that is not theirs. So the RoundTripper hands it 503
+// in place of other failures of guarded calls, and of 408 and 529 always, except 401 and 403,
+// which OAuth needs, and responses with an error of the protocol. The circuits, and errors that
+// the guard returns, have the true status.
+func Transport(base http.RoundTripper) http.RoundTripper { return shared.Transport(base, true) }

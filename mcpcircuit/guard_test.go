@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -62,6 +63,18 @@ func newRig(t *testing.T, config string, classify toolcircuit.Classifier) *rig {
 // add moves the clock on.
 func (r *rig) add(d time.Duration) { r.clock.Set(r.clock.Now().Add(d)) }
 
+// after runs do in a goroutine and moves the clock on when that waits, in a bubble.
+func (r *rig) after(d time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	synctest.Wait()
+	r.add(d)
+	<-done
+}
+
 func (r *rig) state(name string) toolcircuit.State {
 	return r.set.Circuit(context.Background(), name).State()
 }
@@ -83,13 +96,20 @@ func (r *rig) kinds(dependency string) (kinds []toolcircuit.Kind) {
 }
 
 func (r *rig) guardServer(s *mcp.Server) *mcp.Server {
-	s.AddReceivingMiddleware(mcpcircuit.Guard(r.set, mcpcircuit.Options{}))
+	mcpcircuit.New(r.set, mcpcircuit.Options{}).Server(s)
 	return s
+}
+
+// guard returns a guard that ends with the test.
+func (r *rig) guard(o mcpcircuit.Options) *mcpcircuit.Guard {
+	g := mcpcircuit.New(r.set, o)
+	r.Cleanup(g.Close)
+	return g
 }
 
 func (r *rig) client(o mcpcircuit.Options) *mcp.Client {
 	c := plainClient()
-	c.AddSendingMiddleware(mcpcircuit.Guard(r.set, o))
+	r.guard(o).Client(c)
 	return c
 }
 
@@ -280,7 +300,7 @@ func TestAnswers(t *testing.T) {
 		"error by type":    {func(context.Context) (*mcp.CallToolResult, error) { return nil, rateLimited }, "rate_limited", "unknown"},
 		"error of no type": {func(context.Context) (*mcp.CallToolResult, error) { return nil, errors.New("x") }, "unknown", "unknown"},
 		"own isError":      {func(context.Context) (*mcp.CallToolResult, error) { return &mcp.CallToolResult{IsError: true}, nil }, "unknown", "unknown"},
-		"refused within":   {func(context.Context) (*mcp.CallToolResult, error) { return nil, toolcircuit.ErrCircuitOpen }, "rejected", "unknown"},
+		"refused within":   {func(context.Context) (*mcp.CallToolResult, error) { return nil, toolcircuit.ErrCircuitOpen }, "rejected", "rejected"},
 		"asks for input": {func(context.Context) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "sure?"}}}, nil
 		}, "unknown", "unknown"},
@@ -357,7 +377,7 @@ func TestNilRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []string{"tools/call", "tools/list"} {
 				reached := false
-				handler := mcpcircuit.Guard(r.set, mcpcircuit.Options{})(func(_ context.Context, _ string, got mcp.Request) (mcp.Result, error) {
+				handler := mcpcircuit.New(r.set, mcpcircuit.Options{}).Middleware(func(_ context.Context, _ string, got mcp.Request) (mcp.Result, error) {
 					reached = true
 					require.Equal(t, req, got)
 					return nil, mcp.ErrConnectionClosed
@@ -387,12 +407,13 @@ func TestToolNamedLikeAServer(t *testing.T) {
 	}
 }
 
-// The SDK does not recover the panic of a tool. If somebody else does, the slot is free again.
-func TestPanicGivesTheSlotBack(t *testing.T) {
+// The SDK does not recover the panic of a tool. If somebody else does, the call has failed, and
+// the slot is free again.
+func TestPanicOfATool(t *testing.T) {
 	r := newRig(t, everything, nil)
 	s, tools := newServer("web", "search")
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		return mcpcircuit.Guard(r.set, mcpcircuit.Options{})(next)
+		return mcpcircuit.New(r.set, mcpcircuit.Options{}).Middleware(next)
 	})
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
@@ -413,7 +434,9 @@ func TestPanicGivesTheSlotBack(t *testing.T) {
 	tools["search"].set(func(context.Context) (*mcp.CallToolResult, error) { panic("x") })
 	_, err := call(session, "search")
 	require.ErrorContains(t, err, "recovered")
-	require.Equal(t, toolcircuit.StateHalfOpen, r.state("search"))
+	require.Equal(t, open, r.state("search"))
+	require.Equal(t, toolcircuit.KindPanic, r.snapshot("search").Cause)
+	r.add(2 * time.Minute)
 	tools["search"].answer(nil)
 	healthy(t, session, "search")
 	require.Equal(t, toolcircuit.StateClosed, r.state("search"))
@@ -504,5 +527,5 @@ func TestUnguardedToolsPass(t *testing.T) {
 }
 
 func TestNilSetPanics(t *testing.T) {
-	require.PanicsWithValue(t, "mcpcircuit: Guard: set is nil", func() { mcpcircuit.Guard(nil, mcpcircuit.Options{}) })
+	require.PanicsWithValue(t, "mcpcircuit: New: set is nil", func() { mcpcircuit.New(nil, mcpcircuit.Options{}) })
 }

@@ -22,8 +22,8 @@ type pageKey struct{ scope, cursor string }
 // list lists the tools of a server. Where that is down the page as it was last stands in, or an
 // empty one: an agent needs its other tools.
 func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
-	if x.circuit == nil {
-		res, _, err := x.forward(ctx)
+	if x.Circuit == nil {
+		res, err := x.Forward(ctx)
 		if page, ok := pageIn(res, err); ok {
 			return x.visible(ctx, page, x.name), nil
 		}
@@ -33,7 +33,7 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if p, _ := x.req.GetParams().(*mcp.ListToolsParams); p != nil {
 		key.cursor = p.Cursor
 	}
-	res, down, err := x.fetch(ctx)
+	res, down, err := x.Fetch(ctx)
 	page, ok := pageIn(res, err)
 	if ok {
 		x.remember(key, page)
@@ -52,34 +52,15 @@ func pageIn(res mcp.Result, err error) (*mcp.ListToolsResult, bool) {
 	return page, ok && page != nil && err == nil
 }
 
-// fetch gets the page from the server, through its circuit. It reports whether it failed for a
-// reason that is the server's.
-func (x *exchange) fetch(ctx context.Context) (res mcp.Result, down bool, err error) {
-	x.timeout = callTimeout(x.circuit)
-	entry, err := x.enter(ctx)
-	if err != nil {
-		return nil, errors.Is(err, toolcircuit.ErrCircuitOpen), err
-	}
-	defer entry.Release()
-	inner, cancel := withTimeout(ctx, x.timeout)
-	defer cancel()
-	before := x.server.answers.Load()
-	res, lost, err := x.forward(inner)
-	v := x.settle(ctx, &entry, before, lost)
-	counts := v.Effect == toolcircuit.EffectCount || v.Effect == toolcircuit.EffectPause ||
-		v.Kind == toolcircuit.KindUnknown && x.circuit.Policy().CountUnknown
-	return res, counts && ctx.Err() == nil, err
-}
-
 // remember keeps a page, as text, for whoever gets it may write into it.
 func (x *exchange) remember(key pageKey, page *mcp.ListToolsResult) {
 	for _, t := range page.Tools {
 		if t != nil {
-			x.servers.saw(x.name(t.Name), x.server)
+			x.servers.Saw(x.name(t.Name), x.Exchange.Server)
 		}
 	}
 	if text, err := json.Marshal(page); err == nil {
-		x.sessions.remember(x.session, key, text)
+		x.session.remember(key, text)
 	}
 }
 
@@ -90,7 +71,7 @@ func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
 	page := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
 	var refusal *toolcircuit.OpenError
 	busy := errors.As(err, &refusal) && refusal.Reason == toolcircuit.ReasonBusy
-	text := x.sessions.last(x.session, key)
+	text := x.session.last(key)
 	if text == nil && (key.cursor != "" || busy) || text != nil && json.Unmarshal(text, page) != nil {
 		return nil, false
 	}
@@ -102,7 +83,7 @@ func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
 // visible returns a copy of a page without the tools that are hidden now. If any is, the copy
 // must not be kept longer than that lasts, nor be shown to others, whose circuits may differ.
 // It is a copy since the SDK and its caller keep what they get, and write into it.
-func (g *guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename func(string) string) *mcp.ListToolsResult {
+func (g *Guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename func(string) string) *mcp.ListToolsResult {
 	name := func(t *mcp.Tool) string {
 		if t == nil { // the SDK drops it later
 			return ""
@@ -126,7 +107,7 @@ func (g *guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename f
 
 // hiddenFor returns for how long a tool stays hidden, 0 if nobody knows. It is told in real
 // time, as the SDK's caches are.
-func (g *guard) hiddenFor(ctx context.Context, tool string) time.Duration {
+func (g *Guard) hiddenFor(ctx context.Context, tool string) time.Duration {
 	c := g.set.Circuit(ctx, tool)
 	if c == nil {
 		return 0

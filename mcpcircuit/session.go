@@ -1,83 +1,195 @@
 package mcpcircuit
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// sessions knows which session took a dead one's place, and what each has listed. A session is
-// forgotten when the host has let it go. The zero value is empty.
+// sessions knows the sessions that the host uses, what each has listed, and which took a dead
+// one's place. A session is forgotten when the host has let it go.
 type sessions struct {
-	mu    sync.RWMutex
-	known map[weak.Pointer[mcp.ClientSession]]*session
+	renewed func(weak.Pointer[mcp.ClientSession], *session) *shared.Line[*mcp.ClientSession]
+
+	mu     sync.Mutex
+	closed bool
+	known  map[weak.Pointer[mcp.ClientSession]]*session
 }
 
-// session is what is known of a session that the host uses.
+// session is what is known of a session that the host uses. The line's first session is nil and
+// stands for the host's own, which must not be kept from being forgotten.
 type session struct {
-	heir  *mcp.ClientSession // in its place, nil: it is not dead
+	line *shared.Line[*mcp.ClientSession]
+
+	mu    sync.Mutex
 	pages map[pageKey][]byte // as JSON, no more than maxPages
+	level *mcp.SetLoggingLevelParams
+	uris  map[string]*mcp.SubscribeParams // no more than maxPages
 }
 
-// of returns what is known of s, which may grow. The caller holds x.mu.
+// of returns what is known of s. The host may use a session that took another's place: it is on the
+// same line.
 func (x *sessions) of(s *mcp.ClientSession) *session {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	key := weak.Make(s)
 	if known := x.known[key]; known != nil {
 		return known
 	}
-	if x.known == nil {
-		x.known = make(map[weak.Pointer[mcp.ClientSession]]*session)
+	known := &session{pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
+	known.line = x.renewed(key, known)
+	if x.closed {
+		known.line.Close()
 	}
-	known := &session{pages: make(map[pageKey][]byte)}
-	x.known[key] = known
-	runtime.AddCleanup(s, x.forget, key)
+	x.put(s, known)
 	return known
 }
 
+func (x *sessions) put(s *mcp.ClientSession, known *session) {
+	key := weak.Make(s)
+	if x.known == nil {
+		x.known = make(map[weak.Pointer[mcp.ClientSession]]*session)
+	}
+	x.known[key] = known
+	runtime.AddCleanup(s, x.forget, key)
+}
+
+// forget drops a session that the host has let go, and with it the line that it was the first of.
 func (x *sessions) forget(key weak.Pointer[mcp.ClientSession]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.known, key)
-}
-
-// live returns the session to use where the host uses s.
-func (x *sessions) live(s *mcp.ClientSession) *mcp.ClientSession {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if len(x.known) == 0 {
-		return s
-	}
-	if known := x.known[weak.Make(s)]; known != nil && known.heir != nil {
-		return known.heir
-	}
-	return s
-}
-
-// replace puts heir in the place of dead and of all that dead has stood for.
-func (x *sessions) replace(dead, heir *mcp.ClientSession) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.of(heir).heir = nil // it may come back
-	for _, known := range x.known {
-		if known.heir == dead {
-			known.heir = heir
+	known := x.known[key]
+	for other, k := range x.known {
+		if k == known {
+			delete(x.known, other)
 		}
 	}
-	x.of(dead).heir = heir
+}
+
+// close ends all lines and closes the sessions that are not the host's.
+func (x *sessions) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	for _, known := range x.known {
+		if heir, ok := known.line.Close(); ok {
+			go heir.Close()
+		}
+	}
+}
+
+// newLine returns the line of the host's session of a key.
+func (g *Guard) newLine(own weak.Pointer[mcp.ClientSession], known *session) *shared.Line[*mcp.ClientSession] {
+	line := shared.NewLine[*mcp.ClientSession](nil)
+	line.Timeout = g.ReconnectTimeout
+	line.Retire = func(s *mcp.ClientSession) {
+		if s == nil {
+			s = own.Value()
+		}
+		if s != nil {
+			s.Close()
+		}
+	}
+	if g.Reconnect != nil {
+		line.Renew = func(ctx context.Context, dead *mcp.ClientSession, _ int) (*mcp.ClientSession, error) {
+			if dead == nil {
+				if dead = own.Value(); dead == nil {
+					return nil, errors.New("mcpcircuit: the host has let the session go")
+				}
+			}
+			return g.renew(ctx, known, dead)
+		}
+	}
+	return line
+}
+
+// renew returns a session in the place of a dead one, with the same log level and subscriptions.
+func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSession) (_ *mcp.ClientSession, err error) {
+	heir, err := g.Reconnect(ctx, dead)
+	switch {
+	case err != nil:
+		return nil, err
+	case heir == nil:
+		return nil, errors.New("mcpcircuit: Reconnect returned no session")
+	case heir == dead:
+		return nil, errors.New("mcpcircuit: Reconnect returned the dead session")
+	}
+	defer func() {
+		if err != nil {
+			go heir.Close()
+		}
+	}()
+	was, is := dead.InitializeResult(), heir.InitializeResult()
+	if was != nil && is != nil && was.ProtocolVersion != is.ProtocolVersion {
+		return nil, fmt.Errorf("mcpcircuit: Reconnect returned a session of protocol version %s, want %s", is.ProtocolVersion, was.ProtocolVersion)
+	}
+	if err := known.repeat(ctx, heir); err != nil {
+		return nil, err
+	}
+	g.sessions.mu.Lock()
+	defer g.sessions.mu.Unlock()
+	g.sessions.put(heir, known)
+	return heir, nil
+}
+
+// note notes what a new session must be told again.
+func (s *session) note(params mcp.Params) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch p := params.(type) {
+	case *mcp.SetLoggingLevelParams:
+		s.level = p
+	case *mcp.SubscribeParams:
+		if p != nil {
+			shared.Put(s.uris, p.URI, p, maxPages)
+		}
+	case *mcp.UnsubscribeParams:
+		if p != nil {
+			delete(s.uris, p.URI)
+		}
+	}
+}
+
+// repeat tells a new session what the dead one was told.
+func (s *session) repeat(ctx context.Context, heir *mcp.ClientSession) error {
+	s.mu.Lock()
+	level := s.level
+	var subscriptions []*mcp.SubscribeParams
+	for _, p := range s.uris {
+		subscriptions = append(subscriptions, p)
+	}
+	s.mu.Unlock()
+	if level != nil {
+		if err := heir.SetLoggingLevel(ctx, level); err != nil {
+			return err
+		}
+	}
+	for _, p := range slices.Clip(subscriptions) {
+		if err := heir.Subscribe(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // remember keeps a page that s has listed.
-func (x *sessions) remember(s *mcp.ClientSession, key pageKey, page []byte) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	put(x.of(s).pages, key, page, maxPages)
+func (s *session) remember(key pageKey, page []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shared.Put(s.pages, key, page, maxPages)
 }
 
 // last returns the page as s has listed it last, nil if it has not.
-func (x *sessions) last(s *mcp.ClientSession, key pageKey) []byte {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.of(s).pages[key]
+func (s *session) last(key pageKey) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pages[key]
 }

@@ -34,7 +34,7 @@ type place struct {
 // newServer makes a guarded server with a tool that asks api and one that needs nobody.
 func newServer(set *toolset.Set, api string) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "1.0.0"}, nil)
-	server.AddReceivingMiddleware(mcpcircuit.Guard(set, mcpcircuit.Options{})) // the one line
+	mcpcircuit.New(set, mcpcircuit.Options{}).Server(server) // the one line
 
 	mcp.AddTool(server, &mcp.Tool{Name: "forecast", Description: "Tomorrow's weather"},
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ place) (*mcp.CallToolResult, any, error) {

@@ -1,0 +1,415 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// Exchange is one request of a client, with results of type R over sessions of type S.
+//
+// A client has two levels: the tool's circuit and the one of its server. The server's takes the
+// blame for what got no answer; the tool's judges the answers. The order of a call is: the server's
+// circuit, with its probe; a session, which is renewed if it is gone; the tool's permit; the
+// request. So a call waits for a session under its own context, CallTimeout starts at sending, and
+// who leaves before that leaves nothing behind.
+type Exchange[S comparable, R any] struct {
+	Set     *toolset.Set
+	Servers *Servers
+	Server  *Server
+	Circuit *toolcircuit.ToolCircuit // the server's, nil if it has none
+	Line    *Line[S]
+	Missing error           // the SDK's error of a session that the server does not know
+	Base    context.Context // ends with the guard
+	Shield  Shield          // of the request
+
+	Send  func(context.Context, S) (R, error) // the request
+	Ping  func(context.Context, S) error
+	Signs func(error) Signs
+}
+
+// visit is the right to send one request, and the session to send it on.
+type visit[S comparable] struct {
+	entry   toolset.Permit // of the server's circuit
+	session S
+	gen     int
+	late    bool // the entry is settled when a ping has told
+}
+
+// leave gives the entry back, unless it was settled or is to be.
+func (v *visit[S]) leave() {
+	if !v.late {
+		v.entry.Release()
+	}
+}
+
+// Call makes a guarded call of a tool. judge returns the value and the error by which the tool's
+// circuit judges an answer. Call returns what the model is to read instead if the call was refused.
+//
+// A request is sent again once, on another session, if it was surely not executed, and after a 400
+// without side effects.
+func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge func(R, error) (any, error)) (res R, blocked *toolcircuit.Result[any], err error) {
+	if c := x.Set.Circuit(ctx, tool); c != nil {
+		if x.Circuit != nil && c.Dependency() == x.Circuit.Dependency() {
+			x.Circuit = nil // the two levels are one: asked twice, it would never let its probe through
+		}
+		if !c.Ready() { // it need not wait for a session
+			permit, err := x.Set.Allow(ctx, tool, args)
+			if err != nil {
+				blocked, err = x.refusal(ctx, tool, err)
+				return res, blocked, err
+			}
+			permit.Release()
+		}
+	}
+	x.Servers.Saw(tool, x.Server)
+	for again := false; ; again = true {
+		res, blocked, retry, err := x.once(ctx, tool, args, judge, again)
+		if !retry {
+			return res, blocked, err
+		}
+	}
+}
+
+func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge func(R, error) (any, error), again bool) (res R, blocked *toolcircuit.Result[any], retry bool, err error) {
+	v, err := x.enter(ctx, x.callTimeout(ctx, tool), true)
+	var unmade *unrenewed
+	if err != nil && (x.Circuit != nil || !errors.As(err, &unmade)) {
+		blocked, err = x.refusal(ctx, tool, err)
+		return res, blocked, false, err
+	}
+	if err == nil {
+		defer v.leave()
+	}
+	permit, refused := x.Set.Allow(ctx, tool, args)
+	if refused != nil {
+		blocked, err = x.refusal(ctx, tool, refused)
+		return res, blocked, false, err
+	}
+	if err != nil { // there is no session, and no other circuit to take the blame
+		_, err = permit.Settle(ctx, nil, Unanswered(err))
+		return res, nil, false, err
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			permit.Settle(ctx, nil, toolcircuit.ErrNoReturn)
+		}
+	}()
+	inner := permit.Context(ctx)
+	before := x.Server.answers.Load()
+	res, r := x.send(inner, v)
+	returned = true
+	r, neverAnswered := x.gone(v, r, again, tool)
+	if r.Gone && r.Unsent && !again && x.renews() {
+		permit.Release()
+		return res, nil, true, nil
+	}
+	kind := x.settle(ctx, v, r, x.callTimeout(ctx, tool), before, neverAnswered)
+	switch {
+	case r.Answered:
+		value, seen := judge(res, r.Err)
+		permit.Settle(ctx, value, seen)
+		return res, nil, false, r.Err
+	case r.Unsent && r.Stuck:
+		permit.Release()
+		return res, nil, false, r.Err
+	case x.Circuit == nil, kind == toolcircuit.KindTimeout, kind == toolcircuit.KindDeadline, kind == toolcircuit.KindUnknown:
+		_, err = permit.Settle(ctx, nil, r.Err)
+	default:
+		permit.Settle(ctx, nil, Blameless(r.Err))
+		err = r.Err
+	}
+	return res, nil, false, err
+}
+
+// Fetch makes a request that has no tool, such as one for a list, through the server's circuit,
+// which it must have. It reports whether the request failed for a reason that is the server's.
+func (x *Exchange[S, R]) Fetch(ctx context.Context) (res R, down bool, err error) {
+	for again := false; ; again = true {
+		res, down, retry, err := x.fetch(ctx, again)
+		if !retry {
+			return res, down, err
+		}
+	}
+}
+
+func (x *Exchange[S, R]) fetch(ctx context.Context, again bool) (res R, down, retry bool, err error) {
+	timeout := x.Circuit.Policy().CallTimeout
+	v, err := x.enter(ctx, timeout, false)
+	if err != nil {
+		return res, errors.Is(err, toolcircuit.ErrCircuitOpen), false, err
+	}
+	defer v.leave()
+	before := x.Server.answers.Load()
+	res, r := x.send(v.entry.Context(ctx), v)
+	r, neverAnswered := x.gone(v, r, again, "")
+	if r.Gone && r.Unsent && !again && x.renews() {
+		return res, false, true, nil
+	}
+	verdict := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: r.Err})
+	x.settle(ctx, v, r, timeout, before, neverAnswered)
+	down = verdict.Effect == toolcircuit.EffectCount || verdict.Effect == toolcircuit.EffectPause || r.Gone ||
+		verdict.Kind == toolcircuit.KindUnknown && x.Circuit.Policy().CountUnknown
+	return res, down && !r.Answered && ctx.Err() == nil, false, r.Err
+}
+
+// Forward sends a request that no circuit guards, on the session that lives.
+func (x *Exchange[S, R]) Forward(ctx context.Context) (res R, err error) {
+	for again := false; ; again = true {
+		session, gen, dead := x.Line.Now()
+		if dead && x.renews() {
+			if session, gen, err = x.Line.Await(ctx, false); err != nil {
+				return res, err
+			}
+		}
+		v := &visit[S]{session: session, gen: gen}
+		res, r := x.send(ctx, v)
+		r, _ = x.gone(v, r, again, "")
+		if again || !r.Gone || !r.Unsent || !x.renews() {
+			return res, r.Err
+		}
+	}
+}
+
+// send sends the request once. It notes an answer, and nothing that speaks against the session.
+func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Reading) {
+	h := &Hint{Shield: x.Shield}
+	res, err := x.Send(WithHint(ctx, h), v.session)
+	if err == nil {
+		r.Answered = true
+	} else {
+		r = h.Read(ctx, err, x.Signs(err))
+	}
+	if r.Missing && x.Missing != nil {
+		r.Err = Lost(&With{Err: err, Known: x.Missing})
+	}
+	if r.Answered && !r.Doubtful {
+		x.Server.answers.Add(1)
+		x.Line.Answered(v.gen)
+	}
+	return res, r
+}
+
+// gone notes that a session is gone, if so it is. A 400 is the call's own if it comes again. If it
+// does not, the call was not executed, but that is sure only of a tool without side effects.
+func (x *Exchange[S, R]) gone(v *visit[S], r Reading, again bool, tool string) (_ Reading, neverAnswered bool) {
+	if r.Doubtful && !again && x.Line.Doubt(v.gen) {
+		r = Reading{Err: Lost(r.Err), Gone: true, Unsent: !x.writes(tool)}
+	}
+	return r, r.Gone && x.Line.Gone(v.gen)
+}
+
+// settle records at the server's level how a request fared that was sent after so many answers,
+// and returns the kind that the rules give it.
+//
+// Whether a server that gave no answer in time is there shows in other answers, or in that to a
+// ping, for which the caller does not wait.
+func (x *Exchange[S, R]) settle(ctx context.Context, v *visit[S], r Reading, timeout time.Duration, before uint64, neverAnswered bool) toolcircuit.Kind {
+	kind := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: r.Err}).Kind
+	switch late := kind == toolcircuit.KindTimeout || kind == toolcircuit.KindDeadline; {
+	case x.Circuit == nil:
+	case r.Answered:
+		v.entry.Settle(ctx, nil, nil)
+	case late && !r.Stuck:
+		if x.Server.answers.Load() != before {
+			v.entry.Release()
+			break
+		}
+		if ctx.Err() == nil {
+			ctx = context.WithoutCancel(ctx) // which may end when the caller goes on
+		}
+		v.late = true
+		go x.settleLate(ctx, v, r.Err, timeout, before)
+	case r.Gone && !neverAnswered && x.renews(): // known to be gone, the next call renews it
+		v.entry.Settle(ctx, nil, Blameless(r.Err))
+	default:
+		v.entry.Settle(ctx, nil, r.Err)
+	}
+	return kind
+}
+
+func (x *Exchange[S, R]) settleLate(ctx context.Context, v *visit[S], err error, timeout time.Duration, before uint64) {
+	defer v.entry.Release()
+	ping, cancel := x.pingTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	if x.ping(ping, v) == nil {
+		x.Server.answers.Add(1)
+	}
+	if x.Server.answers.Load() == before && x.Base.Err() == nil {
+		v.entry.Settle(ctx, nil, err)
+	}
+}
+
+// enter waits for a session and takes the server's permit to send on it, which is no probe. Where a
+// probe is due it makes one. counted says that a refusal is one of the run's.
+func (x *Exchange[S, R]) enter(ctx context.Context, timeout time.Duration, counted bool) (*visit[S], error) {
+	for {
+		v := new(visit[S])
+		if x.Circuit != nil {
+			if err := x.allow(ctx, v, counted); err != nil {
+				return nil, err
+			}
+		}
+		var dead bool
+		v.session, v.gen, dead = x.Line.Now()
+		dead = dead && x.renews()
+		if !dead && !v.entry.Probe() {
+			return v, nil
+		}
+		if dead {
+			if err := x.renew(ctx, v, counted); err != nil {
+				return nil, err
+			}
+		} else if err := x.probe(ctx, v, timeout); errors.Is(err, toolcircuit.ErrCircuitOpen) {
+			return nil, err
+		}
+		if !v.entry.Probe() {
+			return v, nil
+		}
+	}
+}
+
+// allow asks the server's circuit. A run counts the call already, but not that the server's circuit
+// refuses it.
+func (x *Exchange[S, R]) allow(ctx context.Context, v *visit[S], counted bool) (err error) {
+	name := Prefix + x.Server.Name
+	if counted && !x.Circuit.Ready() {
+		permit, err := x.Set.Allow(ctx, name, toolset.Unknown)
+		if err != nil {
+			return err
+		}
+		permit.Release()
+	}
+	v.entry, err = x.Set.Allow(toolset.WithSession(ctx, nil), name, toolset.Unknown)
+	return err
+}
+
+// renew waits for another session in the place of a dead one. For as long as Line.Timeout failed
+// attempts open the circuit only until the next one is due; after that each is a failure of the
+// server.
+func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (err error) {
+	v.session, v.gen, err = x.Line.Await(ctx, v.entry.Probe())
+	var panicked *PanicError
+	switch {
+	case err == nil:
+		if v.entry.Probe() {
+			v.entry.Settle(ctx, nil, nil)
+		}
+		return nil
+	case ctx.Err() != nil, errors.Is(err, ErrClosed):
+		v.entry.Release()
+		return err
+	case errors.Is(err, toolcircuit.ErrCircuitOpen): // of a circuit around Reconnect
+		v.entry.Settle(ctx, nil, err)
+		return err
+	case x.Circuit == nil:
+		return &unrenewed{err}
+	case errors.As(err, &panicked):
+		v.entry.Settle(ctx, nil, toolcircuit.ErrNoReturn)
+	default:
+		failure := Unanswered(err)
+		if wait, early := x.Line.Pause(); early {
+			failure = toolcircuit.RetryAfter(failure, wait)
+		} else {
+			failure = toolcircuit.Fault(failure)
+		}
+		v.entry.Settle(ctx, nil, failure)
+	}
+	again := new(visit[S])
+	if refusal := x.allow(ctx, again, counted); refusal != nil {
+		return refusal
+	}
+	again.entry.Release()
+	return &unrenewed{err}
+}
+
+// unrenewed is the error of a call for which there is no session, where no circuit says more.
+type unrenewed struct{ error }
+
+func (e *unrenewed) Unwrap() error { return e.error }
+
+// probe finds out whether the server is back.
+func (x *Exchange[S, R]) probe(ctx context.Context, v *visit[S], timeout time.Duration) (err error) {
+	err = toolcircuit.ErrNoReturn
+	defer func() { v.entry.Settle(ctx, nil, err) }()
+	inner, cancel := x.pingTimeout(ctx, timeout)
+	defer cancel()
+	if err = x.ping(inner, v); err != nil {
+		err = toolcircuit.Fault(err)
+	}
+	if _, gen, dead := x.Line.Now(); err != nil && dead && gen == v.gen && x.renews() {
+		v.entry.Release() // the next round renews it
+	}
+	return err
+}
+
+// pingTimeout bounds a ping: its caller waits for it no longer than for an answer.
+func (x *Exchange[S, R]) pingTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	p := x.Circuit.Snapshot().Policy
+	d := cmp.Or(p.CallTimeout, p.ProbeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(d, cmp.Or(timeout, d)))
+	stop := context.AfterFunc(x.Base, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// ping returns nil if the server is there, whatever it answers. That the session is gone a ping
+// learns from the SDK alone: a gateway may refuse a ping and let calls through.
+func (x *Exchange[S, R]) ping(ctx context.Context, v *visit[S]) error {
+	h := &Hint{Shield: ShieldPing}
+	err := x.Ping(WithHint(ctx, h), v.session)
+	if err == nil || h.Served() {
+		return nil
+	}
+	r := h.Read(ctx, err, x.Signs(err))
+	if r.Gone {
+		x.Line.Gone(v.gen)
+	}
+	if r.Answered {
+		return nil
+	}
+	return r.Err
+}
+
+func (x *Exchange[S, R]) renews() bool { return x.Line.Renew != nil }
+
+// callTimeout returns the CallTimeout of a tool, 0 if it has none.
+func (x *Exchange[S, R]) callTimeout(ctx context.Context, tool string) time.Duration {
+	if c := x.Set.Circuit(ctx, tool); c != nil {
+		return c.Policy().CallTimeout
+	}
+	return 0
+}
+
+// writes reports whether a tool is known to have side effects.
+func (x *Exchange[S, R]) writes(tool string) bool { return x.Set.Config().Tools[tool].SideEffects }
+
+// refusal returns what the model reads about a call of tool that was refused, or for which there
+// was no session.
+func (x *Exchange[S, R]) refusal(ctx context.Context, tool string, err error) (*toolcircuit.Result[any], error) {
+	var missing *unrenewed
+	if errors.As(err, &missing) {
+		err = &toolcircuit.OpenError{Dependency: x.Circuit.Dependency(), Reason: toolcircuit.ReasonDependencyOpen, Cause: toolcircuit.KindUnavailable}
+	}
+	var open *toolcircuit.OpenError
+	if x.Circuit == nil || !errors.As(err, &open) || open.Dependency != x.Circuit.Dependency() {
+		return result(toolset.ResultOf[any](ctx, x.Set, tool, nil, toolcircuit.Verdict{}, err))
+	}
+	// The tool knows what to do instead. That nothing was executed the server's circuit knows.
+	r, err := toolset.ResultOf[any](ctx, x.Set, tool, nil, toolcircuit.Verdict{}, open)
+	if err != nil {
+		return nil, err
+	}
+	view := toolcircuit.Tool{Name: tool, Alternatives: x.Servers.elsewhere(ctx, x.Set, x.Server, r.Alternatives), NextActions: r.NextActions}
+	if len(r.Alternatives) > 0 && len(view.Alternatives) == 0 {
+		view.NextActions = slices.DeleteFunc(view.NextActions, func(a toolcircuit.Action) bool { return a == toolcircuit.ActionUseAlternative })
+	}
+	told, err := toolcircuit.ResultOf[any](x.Circuit.WithTool(view), nil, toolcircuit.Verdict{}, open)
+	told.BlockedCalls, told.EndTurn = r.BlockedCalls, r.EndTurn
+	return result(told, err)
+}

@@ -1,0 +1,176 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/url"
+	"sync"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// Hint is what the transport of one request knows of its delivery and the SDK's error does not.
+// A nil Hint takes no notes. All methods are safe for concurrent use.
+type Hint struct {
+	// Shield says which statuses [Transport] keeps from an SDK that would give its session up.
+	Shield Shield
+
+	mu      sync.Mutex
+	sent    bool // some of it may have reached the server
+	unsent  bool // it waited in vain for its turn
+	written bool // all of it
+	http    bool // it went out as an HTTP request
+	session bool // with the id of a session
+	status  int  // of its last response, 0: none yet
+	refusal error
+	code    int64 // of the JSON-RPC error in a response with a status from 400 on
+	coded   bool
+	end     error // how the body of its last response ended
+}
+
+// Shield says which statuses are kept from the SDK.
+type Shield uint8
+
+const (
+	ShieldNone Shield = iota
+	ShieldCall        // those that end a session, except 401 and 403, which OAuth needs
+	ShieldPing        // all that end a session
+)
+
+type hintKey struct{}
+
+// WithHint returns a context for one request that h is to know of. A nil h hides the one in ctx.
+func WithHint(ctx context.Context, h *Hint) context.Context {
+	return context.WithValue(ctx, hintKey{}, h)
+}
+
+// HintOf returns the Hint of the request that ctx belongs to, nil if there is none.
+func HintOf(ctx context.Context) *Hint {
+	h, _ := ctx.Value(hintKey{}).(*Hint)
+	return h
+}
+
+// Sent notes that the request is being sent: from now on it may reach the server.
+func (h *Hint) Sent() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent = true
+}
+
+// Written notes that all of the request was sent.
+func (h *Hint) Written() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.written = true
+}
+
+// Unsent notes that the request waited for its turn until its context ended.
+func (h *Hint) Unsent() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unsent = !h.sent
+}
+
+// Signs are what an SDK's error says by itself.
+type Signs struct {
+	Answer   bool // the server answered with an error of JSON-RPC
+	Rejected bool // the transport's own error, or an answer with the same code
+	Closed   bool // the connection or session is no more
+	Unsent   bool // it was closed before anything was sent
+}
+
+// Reading is what the error of a request means for its delivery.
+type Reading struct {
+	Err      error // as the rules should see it
+	Answered bool  // the server is there
+	Gone     bool  // the session that it went out on is no more
+	Unsent   bool  // it was surely not executed
+	Doubtful bool  // a 400: Gone if the session is to blame, and then not executed
+	Missing  bool  // a 404: Gone
+	Stuck    bool  // the server did not even read it in time
+}
+
+// Read returns what an error of a request means, by the transport first and by the SDK second.
+// Only a response to the request itself, or the SDK, says that it was not executed. ctx is that
+// of the request.
+func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		return Reading{Answered: true}
+	case h.status == 404 && h.session:
+		return Reading{Err: Lost(err), Gone: true, Unsent: true, Missing: true}
+	case h.status == 400 && h.session && !(h.coded && (h.code == codeMethodNotFound || h.code == codeInvalidParams)):
+		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: true, Doubtful: true}
+	case h.status >= 400:
+		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status)}
+	case ctx.Err() != nil:
+		return Reading{Err: err, Unsent: h.unsent, Stuck: h.unsent || h.sent && !h.http && !h.written}
+	case s.Answer, s.Rejected && h.status > 0:
+		return Reading{Err: err, Answered: true}
+	case s.Closed && !h.http:
+		return Reading{Err: Lost(err), Gone: true, Unsent: s.Unsent && !h.sent}
+	case h.status > 0 && h.end != nil:
+		return Reading{Err: &With{Err: err, Known: h.end}}
+	case h.http || s.Rejected || isURL(err):
+		return Reading{Err: Unanswered(err)}
+	}
+	return Reading{Err: err}
+}
+
+// Served reports whether a response proves that the server is there.
+func (h *Hint) Served() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.status > 0 && (h.coded || serves(h.status))
+}
+
+// serves reports whether a status proves that the server is there, whatever it makes of the
+// request.
+func serves(status int) bool {
+	return status < 500 && status != 408 && status != 429 || status == 501
+}
+
+func isURL(err error) bool {
+	var e *url.Error
+	return errors.As(err, &e)
+}
+
+// Lost returns err as that of a call on a session that is gone: unavailable, whatever it says.
+func Lost(err error) error { return lost{err} }
+
+type lost struct{ error }
+
+func (e lost) Unwrap() error        { return e.error }
+func (e lost) Is(target error) bool { return target == io.ErrUnexpectedEOF }
+
+// Unanswered returns err as that of a request that got no answer: unavailable, unless the rules
+// know better or a marker in it says that it means nothing.
+func Unanswered(err error) error {
+	p, _ := judge.Allow(context.Background())
+	if v, _ := p.Settle(context.Background(), nil, err); v.Kind == toolcircuit.KindUnknown && v.Effect == toolcircuit.EffectCount {
+		return lost{err}
+	}
+	return err
+}
+
+// judge judges errors alone. It counts unknown ones, and none that a marker makes harmless.
+var judge = toolcircuit.MustNew("mcp", toolcircuit.Options{
+	Policy: toolcircuit.Policy{FailureThreshold: math.MaxInt, CountUnknown: true},
+})
+
+// Blameless returns the error of a lost call for the tool's own circuit, where the server's takes
+// the blame: the same kind, and it counts for nothing.
+func Blameless(err error) error { return toolcircuit.Benign(err) }

@@ -1,0 +1,221 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Line is the connection that a host uses, over the sessions that it has had, of type S. It has
+// its first session when it is made; a dead one is renewed when a call next needs it.
+// All methods are safe for concurrent use.
+type Line[S comparable] struct {
+	// Renew returns a session in the place of dead, the generation of which is gen. Its context
+	// ends after Timeout, not with any call. It may panic.
+	Renew func(ctx context.Context, dead S, gen int) (S, error)
+	// Retire closes a session that another has replaced, or that came too late. It runs in a
+	// goroutine of its own.
+	Retire  func(S)
+	Timeout time.Duration
+
+	mu       sync.Mutex
+	session  S
+	gen      int  // 0: the first session
+	dead     bool // the session is known to be gone
+	closed   bool
+	answered bool      // it has answered a call
+	doubted  bool      // it took the place of one that answered 400, and has not answered since
+	failing  time.Time // since when Renew has failed, if failures > 0
+	failures int       // of Renew in a row
+	pause    time.Time // until when Renew is not called again
+	err      error     // of the last Renew
+	attempt  *attempt
+}
+
+// attempt is one call of Renew under way.
+type attempt struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Renew has returned
+	err    error         // once done is closed
+}
+
+// NewLine returns a line whose first session is s.
+func NewLine[S comparable](s S) *Line[S] { return &Line[S]{session: s} }
+
+// Now returns the session to use and its generation, and whether it is known to be gone.
+func (l *Line[S]) Now() (s S, gen int, dead bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session, l.gen, l.dead
+}
+
+// Gone notes that the session of a generation is no more. It reports whether that is news that
+// says nothing good of the server: the session has never answered. Of a session that has been
+// replaced it takes no notice.
+func (l *Line[S]) Gone(gen int) (neverAnswered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone(gen) && !l.answered
+}
+
+func (l *Line[S]) gone(gen int) (news bool) {
+	if gen != l.gen || l.dead {
+		return false
+	}
+	l.dead, l.failures, l.pause = true, 0, time.Time{}
+	return true
+}
+
+// Doubt notes that the session of a generation answered 400, and reports whether the session is to
+// blame. It is not if it took the place of one that did the same and has answered nothing since:
+// then the 400 is the call's own.
+func (l *Line[S]) Doubt(gen int) (gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gen != l.gen || l.dead {
+		return true
+	}
+	if l.doubted {
+		l.doubted = false
+		return false
+	}
+	l.gone(gen)
+	l.doubted = true
+	return true
+}
+
+// Answered notes that the session of a generation has answered a call.
+func (l *Line[S]) Answered(gen int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gen == l.gen && !l.dead {
+		l.answered, l.doubted = true, false
+	}
+}
+
+// Pause returns how long to wait until the next attempt to renew the session, and whether attempts
+// have failed for no longer than Timeout.
+func (l *Line[S]) Pause() (wait time.Duration, early bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(time.Until(l.pause), time.Millisecond), l.failures == 0 || time.Since(l.failing) <= l.Timeout
+}
+
+// ErrClosed is the error of a line that was closed.
+var ErrClosed = errors.New("mcp: the guard is closed")
+
+// Await returns the session to use and its generation. If the session is dead it renews it, in a
+// goroutine of its own, one for all callers, who wait no longer than ctx. After a failed attempt
+// it pauses, up to a second, and returns that attempt's error meanwhile, except if now is true.
+func (l *Line[S]) Await(ctx context.Context, now bool) (s S, gen int, err error) {
+	for {
+		l.mu.Lock()
+		if !l.dead {
+			defer l.mu.Unlock()
+			return l.session, l.gen, nil
+		}
+		a := l.attempt
+		switch {
+		case l.closed:
+			err = ErrClosed
+		case a == nil && !now && time.Now().Before(l.pause):
+			err = l.err
+		case a == nil:
+			a = l.begin(ctx)
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return s, 0, err
+		}
+		select {
+		case <-a.done:
+		case <-a.ctx.Done():
+			select {
+			case <-a.done:
+			default:
+				return s, 0, a.ctx.Err()
+			}
+		case <-ctx.Done():
+			return s, 0, ctx.Err()
+		}
+		if a.err != nil {
+			return s, 0, a.err
+		}
+	}
+}
+
+// begin starts an attempt. The caller holds l.mu.
+func (l *Line[S]) begin(ctx context.Context) *attempt {
+	ctx, cancel := context.WithTimeout(WithHint(context.WithoutCancel(ctx), nil), l.Timeout)
+	a := &attempt{ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	l.attempt = a
+	dead, gen := l.session, l.gen
+	go func() {
+		defer cancel()
+		var heir S
+		err := error(errNoReturn)
+		defer func() { l.end(a, heir, err) }()
+		defer func() {
+			if v := recover(); v != nil {
+				err = &PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}()
+		heir, err = l.Renew(ctx, dead, gen)
+	}()
+	return a
+}
+
+var errNoReturn = &PanicError{Value: "runtime.Goexit"}
+
+// PanicError is the error of a Renew that did not return.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("mcp: Reconnect did not return: %v\n%s", e.Value, e.Stack)
+}
+
+// end takes in what an attempt has come to.
+func (l *Line[S]) end(a *attempt, heir S, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer close(a.done)
+	l.attempt, a.err = nil, err
+	switch {
+	case err != nil:
+		l.err = err
+		if l.failures == 0 {
+			l.failing = time.Now()
+		}
+		l.pause = time.Now().Add(min(50*time.Millisecond<<min(l.failures, 10), time.Second))
+		l.failures++
+	case l.closed:
+		a.err = ErrClosed
+		go l.Retire(heir)
+	default:
+		old := l.session
+		l.session, l.gen = heir, l.gen+1
+		l.dead, l.answered = false, false
+		if old != heir {
+			go l.Retire(old)
+		}
+	}
+}
+
+// Close ends the line: nothing renews it any more. It returns its session if that is none of the
+// host's, false otherwise.
+func (l *Line[S]) Close() (heir S, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.attempt != nil {
+		l.attempt.cancel()
+	}
+	return l.session, l.gen > 0
+}

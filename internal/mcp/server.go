@@ -1,0 +1,92 @@
+package mcp
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// Server is what the guard of a client remembers of a server.
+type Server struct {
+	Name    string
+	answers atomic.Uint64 // so far
+}
+
+// Circuit returns the server's circuit in set, nil if set does not guard it.
+func (s *Server) Circuit(ctx context.Context, set *toolset.Set) *toolcircuit.ToolCircuit {
+	if s.Name == "" {
+		return nil
+	}
+	return set.Circuit(ctx, Prefix+s.Name)
+}
+
+// Servers are known by name, those without one as if they were one server. The zero Servers is
+// empty. All methods are safe for concurrent use.
+type Servers struct {
+	named sync.Map // of *Server
+
+	mu    sync.RWMutex
+	homes map[string]*Server // where a tool was called or listed last, no more than maxHomes
+}
+
+const maxHomes = 10_000
+
+// Get returns the server of a name.
+func (s *Servers) Get(name string) *Server {
+	if known, ok := s.named.Load(name); ok {
+		return known.(*Server)
+	}
+	known, _ := s.named.LoadOrStore(name, &Server{Name: name})
+	return known.(*Server)
+}
+
+// home returns the server that a tool was last seen at, nil if nobody saw it.
+func (s *Servers) home(tool string) *Server {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.homes[tool]
+}
+
+// Saw takes in that a server was seen with a tool.
+func (s *Servers) Saw(tool string, at *Server) {
+	if s.home(tool) == at {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.homes == nil {
+		s.homes = make(map[string]*Server)
+	}
+	Put(s.homes, tool, at, maxHomes)
+}
+
+// Put puts a value into a map. If the map is full another value goes.
+func Put[K comparable, V any](m map[K]V, key K, value V, limit int) {
+	if _, ok := m[key]; !ok && len(m) >= limit {
+		for other := range m {
+			delete(m, other)
+			break
+		}
+	}
+	m[key] = value
+}
+
+// elsewhere returns those of tools that are not known to be at a server, nor at another one that
+// is down.
+func (s *Servers) elsewhere(ctx context.Context, set *toolset.Set, at *Server, tools []string) []string {
+	return slices.DeleteFunc(slices.Clone(tools), func(tool string) bool {
+		switch home := s.home(tool); home {
+		case nil:
+			return false
+		case at:
+			return true
+		default:
+			c := home.Circuit(ctx, set)
+			return c != nil && !c.Ready()
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/toolcircuit/toolcircuit"
+)
+
+// Transport returns base, which if nil is [http.DefaultTransport], with notes of each response in
+// the [Hint] of its request. The SDKs make a text of a status and drop its Retry-After.
+//
+// With shield, statuses that would make the SDK give its session up are handed on as 503, as the
+// Hint's Shield says; 408 and 529 always are. A response with an error of JSON-RPC in it is handed
+// on as it is, because that ends no session.
+func Transport(base http.RoundTripper, shield bool) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return transport{base, shield}
+}
+
+type transport struct {
+	base   http.RoundTripper
+	shield bool
+}
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	h := HintOf(req.Context())
+	if req.Method != http.MethodPost { // a stream that goes on: its POST may have been executed
+		h = nil
+	}
+	h.request(req)
+	resp, err := t.base.RoundTrip(req)
+	if err != nil {
+		return resp, err
+	}
+	if h == nil {
+		return t.shielded(resp, ShieldNone, false), nil
+	}
+	if resp.StatusCode < 400 {
+		h.respond(resp, 0, false)
+		resp.Body = body{resp.Body, h}
+		return resp, nil
+	}
+	code, coded := peek(resp)
+	h.respond(resp, code, coded)
+	return t.shielded(resp, h.Shield, coded), nil
+}
+
+// shielded returns what the SDK should see of a response.
+func (t transport) shielded(resp *http.Response, by Shield, coded bool) *http.Response {
+	if !t.shield || coded {
+		return resp
+	}
+	switch code := resp.StatusCode; code {
+	case 429, 500, 502, 503, 504: // which end no session
+		return resp
+	case 408, 529:
+	case 401, 403:
+		if by != ShieldPing {
+			return resp
+		}
+	default:
+		if code < 400 || by == ShieldNone {
+			return resp
+		}
+	}
+	passed := *resp
+	passed.StatusCode = http.StatusServiceUnavailable
+	passed.Status = "503 " + http.StatusText(http.StatusServiceUnavailable)
+	return &passed
+}
+
+// maxPeek is how much of a refusal is read to find an error of JSON-RPC in it.
+const maxPeek = 1 << 20
+
+// peek returns the code of the JSON-RPC error in a response, whose body can still be read.
+func peek(resp *http.Response) (code int64, ok bool) {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPeek))
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = failing{err}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
+	var message struct {
+		Version string `json:"jsonrpc"`
+		Error   *struct {
+			Code int64 `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(text, &message) != nil || message.Version != "2.0" || message.Error == nil {
+		return 0, false
+	}
+	return message.Error.Code, true
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// request notes that the request goes out.
+func (h *Hint) request(req *http.Request) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent, h.http, h.session = true, true, req.Header.Get("Mcp-Session-Id") != ""
+	h.status, h.refusal, h.coded, h.end = 0, nil, false, nil
+}
+
+// respond notes a response.
+func (h *Hint) respond(resp *http.Response, code int64, coded bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status, h.refusal, h.code, h.coded = resp.StatusCode, toolcircuit.CheckResponse(resp), code, coded
+}
+
+// body notes how a response ended. If there was no answer in it by then, it broke off.
+type body struct {
+	io.ReadCloser
+	hint *Hint
+}
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.hint.mu.Lock()
+		defer b.hint.mu.Unlock()
+		if b.hint.end = err; errors.Is(err, io.EOF) {
+			b.hint.end = io.ErrUnexpectedEOF
+		}
+	}
+	return n, err
+}

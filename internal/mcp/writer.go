@@ -1,0 +1,55 @@
+package mcp
+
+import (
+	"context"
+	"sync"
+)
+
+// Writer is the turn to write to a pipe, which takes one message at a time and blocks while it is
+// full. Make one with NewWriter. All methods are safe for concurrent use.
+type Writer struct {
+	turn   chan struct{} // holds a token while a message is being written
+	closed chan struct{}
+	once   sync.Once
+}
+
+// NewWriter returns the turn to write to a pipe.
+func NewWriter() *Writer {
+	return &Writer{turn: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+// Write calls write, once it is its turn, in a goroutine of its own, and returns what that
+// returns, or ctx's error when ctx ends first. The [Hint] in ctx knows what was sent: a message
+// whose turn did not come was not. One that was begun goes on and may still be delivered. After
+// Close it returns closed.
+func (w *Writer) Write(ctx context.Context, closed error, write func() error) error {
+	h := HintOf(ctx)
+	select {
+	case w.turn <- struct{}{}:
+	case <-w.closed:
+		return closed
+	case <-ctx.Done():
+		h.Unsent()
+		return ctx.Err()
+	}
+	h.Sent()
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-w.turn }()
+		err := write()
+		if err == nil {
+			h.Written()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close lets those leave that wait for their turn. A message that is being written ends with the
+// pipe.
+func (w *Writer) Close() { w.once.Do(func() { close(w.closed) }) }

@@ -1,0 +1,700 @@
+package mcpcircuit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/mcpcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// errDown is the error of a server that cannot be reached, on a session that may well live.
+var errDown = io.ErrUnexpectedEOF
+
+// Fifty calls at the end of the cooldown: one pings and runs, the others are blocked.
+func TestFiftyCallsAtTheEndOfTheCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t, everything, nil), new(line)
+		s, tools := newServer("web", "search")
+		pings, goOn := new(atomic.Int64), make(chan struct{})
+		c := plainClient()
+		c.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == "ping" {
+					pings.Add(1)
+					<-goOn
+				}
+				return next(ctx, method, req)
+			}
+		}, l.middleware)
+		r.guard(mcpcircuit.Options{}).Client(c)
+		session := connect(t, s, c, legacy)
+		l.sever(t, session, errDown)
+		l.mend()
+		r.add(time.Minute)
+
+		var refused, ran atomic.Int64
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if res, err := call(session, "search"); err == nil && !res.IsError {
+					ran.Add(1)
+				} else if err == nil && strings.Contains(text(res), `"dependency_open"`) {
+					refused.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		require.EqualValues(t, 49, refused.Load())
+		close(goOn)
+		wg.Wait()
+		require.EqualValues(t, 1, ran.Load())
+		require.EqualValues(t, 1, pings.Load())
+		require.EqualValues(t, 1, tools["search"].calls.Load())
+	})
+}
+
+// renewing is a client whose sessions are with servers in the process, and die when told to.
+type renewing struct {
+	*rig
+	client  *mcp.Client
+	server  *mcp.Server
+	version string
+	dials   atomic.Int64
+	dial    func(context.Context) error // before each Reconnect, if not nil
+
+	mu  sync.Mutex
+	far mcp.Transport // of the last session
+}
+
+func newRenewing(t *testing.T, config, version string, tools ...string) (*renewing, map[string]*tool) {
+	x := &renewing{rig: newRig(t, config, nil), version: version}
+	server, handlers := newServer("web", tools...)
+	x.server, x.client = server, plainClient()
+	x.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+		x.dials.Add(1)
+		if x.dial != nil {
+			if err := x.dial(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return x.connect(ctx)
+	}}).Client(x.client)
+	return x, handlers
+}
+
+func (x *renewing) connect(ctx context.Context) (*mcp.ClientSession, error) {
+	near, far := mcp.NewInMemoryTransports()
+	if _, err := x.server.Connect(context.WithoutCancel(ctx), far, nil); err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	x.far = far
+	x.mu.Unlock()
+	session, err := x.client.Connect(ctx, near, &mcp.ClientSessionOptions{ProtocolVersion: x.version})
+	if err == nil {
+		x.Cleanup(func() { session.Close() })
+	}
+	return session, err
+}
+
+func (x *renewing) session() *mcp.ClientSession {
+	session, err := x.connect(x.Context())
+	require.NoError(x, err)
+	return session
+}
+
+// kill ends the connection, as a server does that dies.
+func (x *renewing) kill() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	pipe, err := x.far.Connect(context.Background()) // the pipe itself
+	require.NoError(x, err)
+	pipe.Close()
+}
+
+// N34: the call after a server has died goes out on a new session, and none is lost that was idle.
+func TestN34NextCallRenews(t *testing.T) {
+	for _, version := range []string{"", legacy} {
+		synctest.Test(t, func(t *testing.T) {
+			x, tools := newRenewing(t, strings.Replace(everything, "3", "1", 1), version, "search")
+			session := x.session()
+			healthy(t, session, "search")
+			for life := range 3 {
+				x.kill()
+				synctest.Wait()
+				for range 3 {
+					healthy(t, session, "search")
+				}
+				require.EqualValues(t, life+1, x.dials.Load())
+			}
+			require.EqualValues(t, 10, tools["search"].calls.Load())
+			require.Equal(t, closed, x.state("mcp:web"))
+		})
+	}
+}
+
+// N32: a call that was lost is one of the run's budget, counts as done once, and lets the model
+// check what it came to.
+func TestN32LostCallIsACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := strings.Replace(everything, `{`, `{"tools": {"pay": {"sideEffects": true}}, `, 1)
+		x, tools := newRenewing(t, config, legacy, "pay", "check")
+		session := x.session()
+		healthy(t, session, "check")
+		run, err := x.set.Session("run", toolset.Limits{Calls: 4})
+		require.NoError(t, err)
+		ctx := toolset.WithSession(t.Context(), run)
+		send := func(name, what string) (*mcp.CallToolResult, error) {
+			return session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: in{what}})
+		}
+		tools["check"].fail(&toolcircuit.HTTPError{StatusCode: 404})
+		_, err = send("check", "payment of 100 to bob")
+		require.NoError(t, err)
+		tools["pay"].set(func(ctx context.Context) (*mcp.CallToolResult, error) {
+			x.kill()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		for range 2 {
+			_, err = send("pay", "100 to bob")
+			require.ErrorIs(t, err, io.EOF)
+			synctest.Wait()
+		}
+		tools["check"].answer(nil)
+		res, err := send("check", "payment of 100 to bob")
+		require.NoError(t, err)
+		require.False(t, res.IsError, text(res))
+		res, err = send("pay", "100 to bob")
+		require.NoError(t, err)
+		require.Contains(t, text(res), "budget_exhausted")
+		require.EqualValues(t, 2, tools["pay"].calls.Load())
+		require.Equal(t, []toolcircuit.Kind{"unavailable", "unavailable"}, x.kinds("pay")[:2])
+		require.Zero(t, x.snapshot("pay").Streak)
+	})
+}
+
+// N35: a server may take longer to start than a tool may take to answer.
+func TestN35SlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := strings.Replace(everything, `"1m"`, `"1m", "callTimeout": "1s"`, 1)
+		x, _ := newRenewing(t, config, legacy, "search")
+		x.dial = func(context.Context) error { time.Sleep(20 * time.Second); return nil }
+		session := x.session()
+		healthy(t, session, "search")
+		x.kill()
+		synctest.Wait()
+
+		impatient, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := session.CallTool(impatient, &mcp.CallToolParams{Name: "search", Arguments: in{}})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Equal(t, []toolcircuit.Kind{"ok"}, x.kinds("search"), "nothing was sent")
+
+		healthy(t, session, "search")
+		require.Equal(t, 20*time.Second, time.Since(start), "the first caller's attempt went on")
+		require.EqualValues(t, 1, x.dials.Load())
+		require.Equal(t, closed, x.state("mcp:web"))
+	})
+}
+
+// Fifty calls on a session that is gone wait for one new one, and all run.
+func TestOneRenewalForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, tools := newRenewing(t, everything, legacy, "search")
+		x.dial = func(context.Context) error { time.Sleep(time.Second); return nil }
+		session := x.session()
+		x.kill()
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() { healthy(t, session, "search") })
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, x.dials.Load())
+		require.EqualValues(t, 50, tools["search"].calls.Load())
+	})
+}
+
+// A call whose tool is refused anyway does not wait for a session.
+func TestRefusedCallsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		session := x.session()
+		x.trip("search")
+		x.kill()
+		synctest.Wait()
+		require.Equal(t, "search", blocked(t, session, "search").Dependency)
+		require.Zero(t, x.dials.Load())
+	})
+}
+
+// While a server cannot be started its calls are blocked, for no longer than a second at a time. It
+// is back within that of being startable, and its tools with it.
+func TestServerThatCannotBeStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, strings.Replace(everything, "3", "1", 1), legacy, "search")
+		session := x.session()
+		x.kill()
+		synctest.Wait()
+		down := true
+		x.dial = func(context.Context) error {
+			if down {
+				return errors.New("exec: no such file")
+			}
+			return nil
+		}
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			x.clock.Set(x.clock.Now().Add(d))
+		}
+		start := time.Now()
+		for time.Since(start) < 20*time.Second {
+			got := blocked(t, session, "search")
+			require.Equal(t, "mcp:web", got.Dependency)
+			require.False(t, *got.Executed)
+			require.LessOrEqual(t, got.RetryAfterMS, int64(1000))
+			pass(100 * time.Millisecond)
+		}
+		require.Less(t, x.dials.Load(), int64(30), "one each second, after a few sooner ones")
+		down = false
+		start = time.Now()
+		for {
+			res, err := call(session, "search")
+			require.NoError(t, err)
+			if !res.IsError {
+				break
+			}
+			pass(50 * time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
+	})
+}
+
+// A server that cannot be started for longer than ReconnectTimeout is down like any other.
+func TestServerThatStaysDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		session := x.session()
+		x.kill()
+		synctest.Wait()
+		x.dial = func(context.Context) error { return errors.New("exec: no such file") }
+		blocked(t, session, "search")
+		time.Sleep(31 * time.Second)
+		x.clock.Set(x.clock.Now().Add(31 * time.Second))
+		got := blocked(t, session, "search")
+		require.Equal(t, toolcircuit.RuleProbe, got.Rule)
+		require.EqualValues(t, 60_000, got.RetryAfterMS)
+		require.EqualValues(t, 2, x.dials.Load())
+	})
+}
+
+// However Reconnect fails, the call ends, with what a model can read.
+func TestReconnectFails(t *testing.T) {
+	dial := toolcircuit.MustNew("web-dial", toolcircuit.Options{})
+	dial.SetOverride(toolcircuit.OverrideOpen)
+	for name, tt := range map[string]struct {
+		reconnect func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error)
+		want      string
+		cause     toolcircuit.Kind
+		takes     time.Duration
+	}{
+		"unknown error": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return nil, errors.New("no")
+		}, "mcp:web", "unavailable", 0},
+		"refused by a circuit of its own": {func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return toolcircuit.Do(ctx, dial, func(context.Context) (*mcp.ClientSession, error) { return nil, nil })
+		}, "web-dial", "", 0},
+		"no session": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return nil, nil
+		}, "mcp:web", "unavailable", 0},
+		"the dead session": {func(_ context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return dead, nil
+		}, "mcp:web", "unavailable", 0},
+		"hangs": {func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, "mcp:web", "timeout", 30 * time.Second},
+		"panics": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) { panic("x") }, "mcp:web", "panic", 0},
+		"Goexits": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
+			runtime.Goexit()
+			return nil, nil
+		}, "mcp:web", "panic", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, l := newRig(t, strings.Replace(everything, "3", "1", 1), nil), new(line)
+				s, _ := newServer("web", "search")
+				session := connect(t, s, l.client(r, mcpcircuit.Options{Reconnect: tt.reconnect}), "")
+				l.cut(mcp.ErrConnectionClosed)
+				start := time.Now()
+				got := blocked(t, session, "search")
+				require.Equal(t, tt.want, got.Dependency)
+				require.Equal(t, tt.cause, got.Cause)
+				require.Equal(t, tt.takes, time.Since(start))
+			})
+		})
+	}
+}
+
+// A new session that speaks another version of the protocol would not understand what the host's
+// sends.
+func TestHeirOfAnotherVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, "", "search")
+		session := x.session()
+		x.kill()
+		x.version = legacy
+		synctest.Wait()
+		require.Equal(t, "mcp:web", blocked(t, session, "search").Dependency)
+		require.ErrorContains(t, x.snapshot("mcp:web").Err, "want 2026-07-28")
+	})
+}
+
+// What a session was told the next one is told, too.
+func TestLevelAndSubscriptionsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy)
+		var mu sync.Mutex
+		var subscribed []string
+		x.server = mcp.NewServer(&mcp.Implementation{Name: "web"}, &mcp.ServerOptions{
+			SubscribeHandler: func(_ context.Context, req *mcp.SubscribeRequest) error {
+				mu.Lock()
+				defer mu.Unlock()
+				subscribed = append(subscribed, req.Params.URI)
+				return nil
+			},
+			UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
+		})
+		addTool(x.server, "search")
+		var level atomic.Value
+		x.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if p, ok := req.GetParams().(*mcp.SetLoggingLevelParams); ok {
+					level.Store(p.Level)
+				}
+				return next(ctx, method, req)
+			}
+		})
+		session, ctx := x.session(), t.Context()
+		require.NoError(t, session.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "debug"}))
+		for _, uri := range []string{"file:///a", "file:///b"} {
+			require.NoError(t, session.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+		}
+		require.NoError(t, session.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: "file:///b"}))
+		for range 2 {
+			subscribed = nil
+			level.Store(mcp.LoggingLevel(""))
+			x.kill()
+			synctest.Wait()
+			healthy(t, session, "search")
+			require.Equal(t, []string{"file:///a"}, subscribed)
+			require.Equal(t, mcp.LoggingLevel("debug"), level.Load())
+		}
+	})
+}
+
+// After Close nothing is renewed, and the sessions that Reconnect made are closed.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, everything, nil)
+		s, _ := newServer("web", "search")
+		c := plainClient()
+		var heirs []*mcp.ClientSession
+		guard := mcpcircuit.New(r.set, mcpcircuit.Options{Reconnect: func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error) {
+			heir := connect(t, s, c, legacy)
+			heirs = append(heirs, heir)
+			return heir, nil
+		}})
+		guard.Client(c)
+		session := connect(t, s, c, legacy)
+		session.Close()
+		healthy(t, session, "search")
+		require.Len(t, heirs, 1)
+		guard.Close()
+		require.NoError(t, heirs[0].Wait())
+		synctest.Wait()
+		lost(t, session, "search")
+		require.Len(t, heirs, 1)
+	})
+}
+
+// A server is killed and started again over HTTP: its circuit opens after three calls of whatever
+// tools and blocks them all. The first call after the cooldown pings and finds that its session is
+// gone; it goes through on a new one.
+func TestServerKilledAndRestarted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version string
+		o       *mcp.StreamableHTTPOptions
+		renewed int
+	}{
+		"stateless": {"", &mcp.StreamableHTTPOptions{Stateless: true}, 0},
+		"sessions":  {legacy, nil, 1},
+		"JSON":      {legacy, &mcp.StreamableHTTPOptions{JSONResponse: true}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, h := newRig(t, everything, nil), newHost(t)
+			s, _ := newServer("web", "search", "fetch")
+			h.start(s, tt.o)
+			var client *mcp.Client
+			var dead []*mcp.ClientSession
+			client = r.client(mcpcircuit.Options{
+				Reconnect: func(ctx context.Context, session *mcp.ClientSession) (*mcp.ClientSession, error) {
+					dead = append(dead, session)
+					return h.dial(ctx, client, tt.version)
+				},
+			})
+			session := h.connect(client, tt.version)
+			healthy(t, session, "search")
+
+			for life := range 2 {
+				h.kill()
+				lost(t, session, "search")
+				lost(t, session, "fetch")
+				lost(t, session, "search")
+				got := blocked(t, session, "fetch")
+				require.Equal(t, "mcp:web", got.Dependency)
+				require.Equal(t, "fetch", got.Tool)
+				require.Equal(t, toolcircuit.KindUnavailable, got.Cause)
+				require.False(t, *got.Executed)
+				require.Empty(t, got.Outcome)
+				require.Zero(t, r.snapshot("search").Streak, "it is not the tool that is down")
+
+				r.add(10 * time.Minute)
+				require.Equal(t, halfOpen, r.state("mcp:web"))
+				got = blocked(t, session, "fetch")
+				require.Equal(t, toolcircuit.RuleProbe, got.Rule, "the probe found it still down")
+				require.Len(t, dead, life*tt.renewed)
+
+				s, tools := newServer("web", "search", "fetch")
+				h.start(s, tt.o)
+				r.add(10 * time.Minute)
+				healthy(t, session, "fetch")
+				require.Len(t, dead, (life+1)*tt.renewed)
+				require.EqualValues(t, 1, tools["fetch"].calls.Load(), "a tool call is never the probe")
+				require.Equal(t, closed, r.state("mcp:web"))
+
+				healthy(t, session, "search")
+				_, err := session.ListTools(context.Background(), nil)
+				require.NoError(t, err, "other methods go out on the new session, too")
+			}
+			if tt.renewed > 0 {
+				require.Same(t, session, dead[0])
+				require.NotSame(t, session, dead[1], "what died last")
+			}
+		})
+	}
+}
+
+// forgetting are the ways of a server to say that it does not know a session.
+var forgetting = map[string]struct {
+	status int
+	body   string
+}{
+	"404":            {404, "session not found"},
+	"404, JSON-RPC":  {404, `{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"Session not found"}}`},
+	"400":            {400, "Invalid or missing session ID"},
+	"400, JSON-RPC":  {400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}`},
+	"400, no method": {400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Bad Request: Server not initialized"}}`},
+}
+
+func (h *host) forget(id string, status int, body string) (asked *atomic.Int64) {
+	asked = new(atomic.Int64)
+	h.intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.Header.Get("Mcp-Session-Id") != id || req.Method != http.MethodPost {
+			return false
+		}
+		asked.Add(1)
+		if strings.HasPrefix(body, "{") {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+		return true
+	})
+	return asked
+}
+
+func (r *rig) httpClient(h *host) *mcp.Client {
+	var client *mcp.Client
+	client = r.client(mcpcircuit.Options{
+		Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return h.dial(ctx, client, legacy)
+		},
+	})
+	return client
+}
+
+// N33: a session that the server has forgotten costs no call: what was not executed is sent again
+// on a new one.
+func TestN33SessionForgotten(t *testing.T) {
+	for name, tt := range forgetting {
+		t.Run(name, func(t *testing.T) {
+			r, h := newRig(t, strings.Replace(everything, "3", "1", 1), nil), newHost(t)
+			s, tools := newServer("web", "search")
+			h.start(s, nil)
+			session := h.connect(r.httpClient(h), legacy)
+			asked := h.forget(session.ID(), tt.status, tt.body)
+			healthy(t, session, "search")
+			healthy(t, session, "search")
+			require.EqualValues(t, 2, tools["search"].calls.Load())
+			require.EqualValues(t, 1, asked.Load())
+			require.Equal(t, closed, r.state("mcp:web"))
+			require.Equal(t, []toolcircuit.Kind{"ok", "ok"}, r.kinds("search"))
+		})
+	}
+}
+
+// A write that was answered 400 may have been executed: it is not sent again. The next call is.
+func TestN33WriteIsNotSentAgain(t *testing.T) {
+	config := strings.Replace(everything, `{`, `{"tools": {"pay": {"sideEffects": true}}, `, 1)
+	r, h := newRig(t, config, nil), newHost(t)
+	s, tools := newServer("web", "pay")
+	h.start(s, nil)
+	session := h.connect(r.httpClient(h), legacy)
+	h.forget(session.ID(), 400, "no session")
+	lost(t, session, "pay")
+	require.Zero(t, tools["pay"].calls.Load())
+	require.Equal(t, []toolcircuit.Kind{"unavailable"}, r.kinds("pay"), "the arguments are not to blame")
+	healthy(t, session, "pay")
+	require.EqualValues(t, 1, tools["pay"].calls.Load())
+}
+
+// If the new session is answered 400 like the old one, that is about the call.
+func TestN33BadRequestIsTheCallsOwn(t *testing.T) {
+	r, h := newRig(t, everything, nil), newHost(t)
+	s, _ := newServer("web", "search")
+	h.start(s, nil)
+	session := h.connect(r.httpClient(h), legacy)
+	var posts atomic.Int64
+	h.intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		body, _ := io.ReadAll(req.Body)
+		req.Body = io.NopCloser(strings.NewReader(string(body)))
+		if !strings.Contains(string(body), "tools/call") {
+			return false
+		}
+		posts.Add(1)
+		http.Error(w, "no such tool", 400)
+		return true
+	})
+	for range 5 {
+		lost(t, session, "search")
+	}
+	require.LessOrEqual(t, posts.Load(), int64(10), "each call once more, and no further")
+	require.Equal(t, toolcircuit.KindInvalid, r.kinds("search")[4])
+	require.Equal(t, closed, r.state("mcp:web"))
+	h.intercept(nil)
+	healthy(t, session, "search")
+}
+
+// A -32001 in an answer is whatever the server means by it.
+func TestCodeOfALostSessionInAnAnswer(t *testing.T) {
+	r, h := newRig(t, everything, nil), newHost(t)
+	s, _ := newServer("web", "search")
+	h.start(s, nil)
+	session := h.connect(r.httpClient(h), legacy)
+	asked := h.forget(session.ID(), 200, `{"jsonrpc":"2.0","id":2,"error":{"code":-32001,"message":"Session not found"}}`)
+	_, err := call(session, "search")
+	require.ErrorContains(t, err, "Session not found")
+	require.EqualValues(t, 1, asked.Load())
+	require.Equal(t, []toolcircuit.Kind{"ok"}, r.kinds("mcp:web"))
+}
+
+// The status is judged by its code, and a session survives what can pass: without Reconnect, the
+// call after the trouble is answered.
+func TestStatuses(t *testing.T) {
+	for status, want := range map[int]struct {
+		server, tool toolcircuit.Kind
+		lives        bool
+	}{
+		http.StatusRequestTimeout:      {"timeout", "timeout", true},
+		http.StatusTooManyRequests:     {"rate_limited", "rate_limited", true},
+		http.StatusInternalServerError: {"unavailable", "unavailable", true},
+		http.StatusNotImplemented:      {"ok", "invalid", true},
+		http.StatusBadGateway:          {"unavailable", "unavailable", true},
+		http.StatusServiceUnavailable:  {"unavailable", "unavailable", true},
+		http.StatusGatewayTimeout:      {"timeout", "timeout", true},
+		529:                            {"unavailable", "unavailable", true},
+		http.StatusBadRequest:          {"unavailable", "unavailable", true}, // as if the session were gone
+		http.StatusNotFound:            {"unavailable", "unavailable", true},
+		http.StatusMethodNotAllowed:    {"ok", "invalid", true},
+		http.StatusGone:                {"ok", "not_found", true},
+		http.StatusUnauthorized:        {"ok", "unauthorized", false},
+		http.StatusForbidden:           {"ok", "unauthorized", false},
+		http.StatusLocked:              {"ok", "unavailable", true},
+		http.StatusInsufficientStorage: {"unavailable", "unavailable", true},
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			r, h := newRig(t, everything, nil), newHost(t)
+			s, _ := newServer("web", "search")
+			h.start(s, nil)
+			session := h.connect(r.client(mcpcircuit.Options{}), legacy)
+			h.answering(status)
+			lost(t, session, "search")
+			require.Equal(t, []toolcircuit.Kind{want.tool}, r.kinds("search"))
+			eventually(t, func() bool { return len(r.kinds("mcp:web")) == 1 })
+			h.intercept(nil)
+			if want.lives {
+				healthy(t, session, "search")
+				require.Equal(t, []toolcircuit.Kind{want.server, "ok"}, r.kinds("mcp:web"))
+			} else {
+				_, err := call(session, "search")
+				require.ErrorIs(t, err, mcp.ErrConnectionClosed)
+				require.Equal(t, []toolcircuit.Kind{want.server, "unavailable"}, r.kinds("mcp:web"))
+			}
+		})
+	}
+}
+
+// eventually waits for what a goroutine does where there are sockets.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 5*time.Second, time.Millisecond)
+}
+
+// N36: a gateway that refuses a ping and lets calls through is there.
+func TestN36PingRefused(t *testing.T) {
+	for _, status := range []int{400, 401, 403, 404, 405, 410, 501} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			r, h := newRig(t, everything, nil), newHost(t)
+			s, tools := newServer("web", "search")
+			h.start(s, nil)
+			session := h.connect(r.client(mcpcircuit.Options{}), legacy)
+			h.answering(502)
+			for range 3 {
+				lost(t, session, "search")
+			}
+			blocked(t, session, "search")
+			h.intercept(func(w http.ResponseWriter, req *http.Request) bool {
+				body, _ := io.ReadAll(req.Body)
+				req.Body = io.NopCloser(strings.NewReader(string(body)))
+				if !strings.Contains(string(body), `"ping"`) {
+					return false
+				}
+				http.Error(w, "no", status)
+				return true
+			})
+			r.add(time.Minute)
+			healthy(t, session, "search")
+			healthy(t, session, "search")
+			require.EqualValues(t, 2, tools["search"].calls.Load())
+			require.Equal(t, closed, r.state("mcp:web"))
+		})
+	}
+}
