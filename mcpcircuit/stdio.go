@@ -32,7 +32,7 @@ type pipe struct {
 }
 
 func (p *pipe) Write(ctx context.Context, msg jsonrpc.Message) error {
-	return p.writer.Write(ctx, mcp.ErrConnectionClosed, func() error {
+	return p.writer.Do(ctx, mcp.ErrConnectionClosed, func(func()) error {
 		return p.Connection.Write(context.WithoutCancel(ctx), msg)
 	})
 }

@@ -24,7 +24,7 @@ func BenchmarkCall(b *testing.B) {
 			require.NoError(b, start(b.Context(), c, ""))
 			call := c.CallTool
 			if wrap {
-				call = mcpgocircuit.Guard(set)(call)
+				call = mcpgocircuit.New(set, mcpgocircuit.Options{}).Middleware(call)
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -2,11 +2,8 @@ package mcpgocircuit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 
 	"github.com/benbjohnson/clock"
 	"github.com/mark3labs/mcp-go/client"
@@ -29,10 +26,12 @@ func Example() {
 		panic(err)
 	}
 	hooks := &server.Hooks{}
-	hooks.AddAfterListTools(mcpgocircuit.Hide(set))
+	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+	defer guard.Close()
+	hooks.AddAfterListTools(guard.Hide)
 	s := server.NewMCPServer("example", "1",
 		server.WithRecovery(), // outermost, so that the guard sees a panic as what it is
-		server.WithToolHandlerMiddleware(mcpgocircuit.Guard(set)),
+		server.WithToolHandlerMiddleware(guard.Middleware),
 		server.WithHooks(hooks))
 	s.AddTool(mcp.NewTool("web_search"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 42e9} // as CheckResponse returns it
@@ -62,18 +61,21 @@ func Example() {
 	// {"status":"blocked","reason":"dependency_open","dependency":"search-api","tool":"web_search","state":"open","executed":false,"cause":"rate_limited","rule":"pause","failures":1,"retryable":false,"retryAfterMs":42000,"retryAt":"1970-01-01T00:00:42Z","nextActions":["answer_without"],"message":"web_search was not executed: search-api limited the rate of calls. This is temporary; other tools remain usable. Do not call web_search for 42 s, until 00:00:42 UTC. Answer without it and say what is missing."}
 }
 
-// A client whose calls are guarded.
-func ExampleGuard_client() {
+// A client of a server behind HTTP, whose sessions are renewed.
+func ExampleGuard_HTTP() {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	if err != nil {
 		panic(err)
 	}
-	c, err := client.NewStreamableHttpClient("https://mcp.example.com/mcp",
-		transport.WithHTTPBasicClient(&http.Client{Transport: mcpgocircuit.Transport(nil)}))
-	if err != nil {
-		panic(err)
-	}
-	call := mcpgocircuit.Guard(set)(c.CallTool)
+	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+	defer guard.Close()
+	hc := &http.Client{Transport: mcpgocircuit.Transport(nil)}
+	conn := guard.HTTP("weather", func() (transport.Interface, error) {
+		return transport.NewStreamableHTTP("https://weather.example/mcp", transport.WithHTTPBasicClient(hc))
+	})
+	c := client.NewClient(conn) // to be started and initialized as ever
+	defer c.Close()
+	call := conn.Guard(c.CallTool)
 	list := func(ctx context.Context) ([]mcp.Tool, error) {
 		all, err := c.ListTools(ctx, mcp.ListToolsRequest{})
 		if err != nil {
@@ -82,48 +84,4 @@ func ExampleGuard_client() {
 		return toolset.Visible(ctx, set, all.Tools, mcp.Tool.GetName), nil
 	}
 	_, _ = call, list // what the agent gets
-}
-
-// session is a client that takes a new session when its server has forgotten the old one. Its
-// callTool goes inside the guard, so that what it does is one call to the circuit. It makes a
-// client for each session, for to initialize one again is not safe beside its calls.
-type session struct {
-	connect func(context.Context) (*client.Client, error) // started and initialized
-	live    atomic.Pointer[client.Client]
-	mu      sync.Mutex // held while connecting
-}
-
-func (s *session) callTool(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	c := s.live.Load()
-	res, err := c.CallTool(ctx, req)
-	if errors.Is(err, transport.ErrSessionTerminated) { // the server refused the request: nothing has run
-		if c, err = s.renew(ctx, c); err == nil {
-			return c.CallTool(ctx, req)
-		}
-	}
-	return res, err
-}
-
-func (s *session) renew(ctx context.Context, dead *client.Client) (*client.Client, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.live.Load(); c != dead { // another call has been here
-		return c, nil
-	}
-	c, err := s.connect(ctx)
-	if err == nil {
-		s.live.Store(c)
-	}
-	return c, err
-}
-
-// A session that is renewed within the guard.
-func ExampleGuard_session() {
-	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
-	if err != nil {
-		panic(err)
-	}
-	s := &session{connect: func(context.Context) (*client.Client, error) { return nil, errors.New("yours") }}
-	call := mcpgocircuit.Guard(set)(s.callTool)
-	_ = call
 }

@@ -1,8 +1,14 @@
 // Package mcpgocircuit puts the circuits of a [toolset.Set] around tools of the Model Context
-// Protocol, with the SDK github.com/mark3labs/mcp-go. One function is for both ends:
+// Protocol, with the SDK github.com/mark3labs/mcp-go. One type is for both ends:
 //
-//	server.NewMCPServer(name, version, server.WithToolHandlerMiddleware(mcpgocircuit.Guard(set)))
-//	call := mcpgocircuit.Guard(set)(client.CallTool)
+//	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+//	defer guard.Close()
+//
+//	server.NewMCPServer(name, version, server.WithToolHandlerMiddleware(guard.Middleware))
+//
+//	conn := guard.HTTP("weather", dial) // or guard.Stdio
+//	c := client.NewClient(conn)
+//	call := conn.Guard(c.CallTool)
 //
 // With the defaults a client does not trip on a live server whose backend is dead: all that
 // such a server sends is a result with isError or an internal error, which may as well tell the
@@ -15,104 +21,141 @@
 package mcpgocircuit
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/toolcircuit/toolcircuit"
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // MetaKey is the key in _meta of a blocked result's machine-readable copy, an object with the
 // keys of a [toolcircuit.Result].
-const MetaKey = "toolcircuit/result"
+const MetaKey = shared.MetaKey
 
-// Guard returns the middleware for [server.WithToolHandlerMiddleware], and for a client's
-// CallTool: what it makes of that is called in its place. It keeps nothing of its own, for the
-// SDK applies it anew at each call. A nil set or handler panics.
+// Options are for clients. The zero value is usable.
+type Options struct {
+	// Name returns the name by which the Set, and so the model, knows a server's tool. Nil: the
+	// tool's own name, whatever the server. It is called from many goroutines at once. A tool
+	// whose name begins with "mcp:" here is not guarded, because these are the names of servers.
+	Name func(server, tool string) string
+
+	// ReconnectTimeout bounds one attempt to renew a dead session, and is how long failed ones
+	// are repeated at intervals of up to a second, as calls ask for it, before each counts as a
+	// failure of the server. Zero: 30s.
+	ReconnectTimeout time.Duration
+}
+
+// Guard is the middleware of servers and clients. Make one with New; one may serve several of
+// either. All methods are safe for concurrent use.
+type Guard struct {
+	Options
+	set     *toolset.Set
+	base    context.Context // ends with Close
+	close   context.CancelFunc
+	servers shared.Servers
+}
+
+// New returns a guard with the circuits of a Set. A nil set or a negative ReconnectTimeout panics.
+func New(set *toolset.Set, o Options) *Guard {
+	switch {
+	case set == nil:
+		panic("mcpgocircuit: New: set is nil")
+	case o.ReconnectTimeout < 0:
+		panic(fmt.Sprintf("mcpgocircuit: Options.ReconnectTimeout: got %v, want 0 or more", o.ReconnectTimeout))
+	}
+	if o.Name == nil {
+		o.Name = func(_, tool string) string { return tool }
+	}
+	o.ReconnectTimeout = cmp.Or(o.ReconnectTimeout, 30*time.Second)
+	g := &Guard{Options: o, set: set}
+	g.base, g.close = context.WithCancel(context.Background())
+	return g
+}
+
+// Close ends what the guard does by itself. Circuits and connections go on; a connection ends with
+// its client's Close.
+func (g *Guard) Close() { g.close() }
+
+// Middleware is for [server.WithToolHandlerMiddleware], and for the CallTool of a client whose
+// transport is not the guard's, see [Conn]. A nil handler panics.
 //
 // A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
 // blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call whose
 // handler returned the refusal of a circuit within. What any other call returned is passed on
-// as it is, panics too. A tool that the Set does not guard is never refused. The rest is as
-// with [toolset.Do]: CallTimeout ends the context of the call, and [toolcircuit.IsProbe] tells
-// whether it is a probe.
+// as it is, panics too. A tool that the Set does not guard is never refused. The context of the
+// handler is [toolset.Permit.Context]: it ends with the CallTimeout in the tool's policy.
 //
 // A circuit judges by codes and types, the same on both ends. An error is what it is to
 // [toolcircuit.Classify]; beyond that, a session or a connection that is gone is unavailable,
 // and the SDK's errors for requests that are at fault are invalid. A result with isError is
-// a [*ToolError], which no rule knows. A result that asks for input counts for nothing, and is
-// load shedding, so rate_limited, if it names no input. See [Transport] for what HTTP says.
-func Guard(set *toolset.Set) server.ToolHandlerMiddleware {
-	if set == nil {
-		panic("mcpgocircuit: Guard: set is nil")
+// the error that [Report] was told, or a [*ToolError], which no rule knows. A result that asks for
+// input counts for nothing, and is load shedding, so rate_limited, if it names no input. See
+// [Transport] for what HTTP says.
+func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
+	if next == nil {
+		panic("mcpgocircuit: Guard.Middleware: the handler is nil")
 	}
-	return func(next server.ToolHandlerFunc) server.ToolHandlerFunc {
-		if next == nil {
-			panic("mcpgocircuit: Guard: the handler is nil")
+	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if req.Params.Task != nil && server.ServerFromContext(ctx) != nil {
+			ctx = context.WithoutCancel(ctx) // which the SDK ends with the request that began the task
 		}
-		return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return call(ctx, set, next, req)
-		}
+		n, h, inner := new(note), new(shared.Hint), ctx
+		return resultOf(shared.Serve(ctx, g.set, req.Params.Name, req.Params.Arguments,
+			func(ctx context.Context) (*mcp.CallToolResult, error) {
+				inner = ctx
+				return next(shared.WithHint(context.WithValue(ctx, noteKey{}, n), h), req)
+			},
+			func(res *mcp.CallToolResult, err error) (any, error) {
+				if err != nil {
+					err = h.Read(inner, err, signs(err)).Err
+				}
+				return judged(ctx, res, err, n)
+			}))
 	}
 }
 
-func call(ctx context.Context, set *toolset.Set, next server.ToolHandlerFunc, req mcp.CallToolRequest) (res *mcp.CallToolResult, err error) {
-	if req.Params.Task != nil && server.ServerFromContext(ctx) != nil {
-		ctx = context.WithoutCancel(ctx) // which the SDK ends with the request that began the task
+// resultOf returns what a call returned, or what the model reads in its place. That has no
+// StructuredContent, because the tool may have an output schema, which it would break.
+func resultOf(res *mcp.CallToolResult, blocked *toolcircuit.Result[any], err error) (*mcp.CallToolResult, error) {
+	if err != nil || blocked == nil {
+		return res, err
 	}
-	tool, ran := req.Params.Name, false
-	_, judged := toolset.Do(ctx, set, tool, req.Params.Arguments, func(ctx context.Context) (any, error) {
-		ran = true
-		h := new(hint)
-		res, err = next(context.WithValue(ctx, hintKey{}, h), req)
-		return judge(ctx, res, err, h)
-	})
-	if !ran {
-		err = judged
-	}
-	if err == nil {
-		return res, nil
-	}
-	if r, _ := toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, err); r.Status == toolcircuit.StatusBlocked {
-		return blocked(r)
-	}
-	return res, err
-}
-
-// blocked returns what the model reads in place of a result. It has no StructuredContent, for
-// the tool may have an output schema, which that would break.
-func blocked(r toolcircuit.Result[any]) (*mcp.CallToolResult, error) {
-	text, err := json.Marshal(r)
+	text, meta, err := shared.Blocked(*blocked)
 	if err != nil {
 		return nil, err
 	}
-	var meta map[string]any // as it would come over a wire
-	if err := json.Unmarshal(text, &meta); err != nil {
-		return nil, err
-	}
-	res := mcp.NewToolResultError(string(text))
+	res = mcp.NewToolResultError(text)
 	res.Meta = mcp.NewMetaFromMap(map[string]any{MetaKey: meta})
 	return res, nil
 }
 
-// Hide returns the hook for [server.Hooks.AddAfterListTools] that leaves out the tools which
+// Hide is the hook for [server.Hooks.AddAfterListTools] that leaves out the tools which
 // [toolset.Visible] leaves out. The SDK's own filters will not do: a tool that they hide is not
-// found when it is called all the same, where this one is answered with a blocked result. A nil
-// set panics.
+// found when it is called all the same, where this one is answered with a blocked result.
 //
 // With pages, one of which all tools would be hidden stays whole.
-func Hide(set *toolset.Set) server.OnAfterListToolsFunc {
-	if set == nil {
-		panic("mcpgocircuit: Hide: set is nil")
-	}
-	return func(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-		all := len(result.Tools)
-		result.Tools = toolset.Visible(ctx, set, result.Tools, mcp.Tool.GetName)
-		if len(result.Tools) < all && mcp.IsModernProtocol(server.RequestProtocolVersion(ctx)) {
-			result.SetCacheHints(0, mcp.CacheScopePrivate) // it must not outlive the opening
-		}
+func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
+	all := len(result.Tools)
+	result.Tools = toolset.Visible(ctx, g.set, result.Tools, mcp.Tool.GetName)
+	if len(result.Tools) < all && mcp.IsModernProtocol(server.RequestProtocolVersion(ctx)) {
+		result.SetCacheHints(0, mcp.CacheScopePrivate) // it must not outlive the opening
 	}
 }
+
+// Transport returns base, which if nil is [http.DefaultTransport], for the HTTP client of a
+// client's transport:
+//
+//	hc := &http.Client{Transport: mcpgocircuit.Transport(nil)}
+//	t, err := transport.NewStreamableHTTP(url, transport.WithHTTPBasicClient(hc))
+//
+// The SDK makes a text of the status of a response and drops its Retry-After; this RoundTripper
+// keeps both for the guard, so that a circuit judges by code, and notes a response that broke
+// off. It changes no request and no response.
+func Transport(base http.RoundTripper) http.RoundTripper { return shared.Transport(base, false) }

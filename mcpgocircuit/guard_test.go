@@ -78,7 +78,7 @@ func (r *rig) trip(tool string) {
 }
 
 func guarded(set *toolset.Set, next server.ToolHandlerFunc) server.ToolHandlerFunc {
-	return mcpgocircuit.Guard(set)(next)
+	return mcpgocircuit.New(set, mcpgocircuit.Options{}).Middleware(next)
 }
 
 func returns(res *mcp.CallToolResult, err error) server.ToolHandlerFunc {
@@ -96,8 +96,9 @@ type tools map[string]server.ToolHandlerFunc
 func newServer(set *toolset.Set, tools tools, o ...server.ServerOption) *server.MCPServer {
 	if set != nil {
 		hooks := &server.Hooks{}
-		hooks.AddAfterListTools(mcpgocircuit.Hide(set))
-		o = append(o, server.WithToolHandlerMiddleware(mcpgocircuit.Guard(set)), server.WithHooks(hooks))
+		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+		hooks.AddAfterListTools(guard.Hide)
+		o = append(o, server.WithToolHandlerMiddleware(guard.Middleware), server.WithHooks(hooks))
 	}
 	s := server.NewMCPServer("test", "1", o...)
 	for name, handler := range tools {
@@ -404,9 +405,8 @@ func TestNilResult(t *testing.T) {
 }
 
 func TestNilArguments(t *testing.T) {
-	require.PanicsWithValue(t, "mcpgocircuit: Guard: set is nil", func() { mcpgocircuit.Guard(nil) })
-	require.PanicsWithValue(t, "mcpgocircuit: Hide: set is nil", func() { mcpgocircuit.Hide(nil) })
-	require.PanicsWithValue(t, "mcpgocircuit: Guard: the handler is nil", func() { guarded(newRig(t, "", toolset.Options{}).Set, nil) })
+	require.PanicsWithValue(t, "mcpgocircuit: New: set is nil", func() { mcpgocircuit.New(nil, mcpgocircuit.Options{}) })
+	require.PanicsWithValue(t, "mcpgocircuit: Guard.Middleware: the handler is nil", func() { guarded(newRig(t, "", toolset.Options{}).Set, nil) })
 }
 
 // counting returns a handler and how often it ran.

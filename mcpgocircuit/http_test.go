@@ -31,10 +31,12 @@ type host struct {
 	running *httptest.Server
 	address atomic.Value // of running, or of the last that ran
 	trouble atomic.Value // a http.HandlerFunc that answers calls of tools in the server's place
+	serve   http.HandlerFunc
 }
 
 func (h *host) start(s *server.MCPServer) {
 	streamable := server.NewStreamableHTTPServer(s, server.WithStateful(true))
+	h.serve = streamable.ServeHTTP
 	h.running = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -60,6 +62,15 @@ func (h *host) kill() {
 // connect returns a client of the host, with mcpgocircuit.Transport unless plain. Each request
 // has a connection of its own, for what becomes of an idle one when a server dies is chance.
 func (h *host) connect(version string, plain bool) (*client.Client, error) {
+	c, err := client.NewStreamableHttpClient("http://localhost/mcp", transport.WithHTTPBasicClient(h.httpClient(plain)))
+	if err != nil {
+		return nil, err
+	}
+	h.Cleanup(func() { c.Close() })
+	return c, start(h.Context(), c, version)
+}
+
+func (h *host) httpClient(plain bool) *http.Client {
 	var base http.RoundTripper = &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -69,12 +80,7 @@ func (h *host) connect(version string, plain bool) (*client.Client, error) {
 	if !plain {
 		base = mcpgocircuit.Transport(base)
 	}
-	c, err := client.NewStreamableHttpClient("http://localhost/mcp", transport.WithHTTPBasicClient(&http.Client{Transport: base}))
-	if err != nil {
-		return nil, err
-	}
-	h.Cleanup(func() { c.Close() })
-	return c, start(h.Context(), c, version)
+	return &http.Client{Transport: base}
 }
 
 func (h *host) dial(version string, plain bool) *client.Client {
@@ -94,28 +100,30 @@ func newHost(t *testing.T, s *server.MCPServer) *host {
 
 var versions = []string{mcp.LATEST_PROTOCOL_VERSION, mcp.LATEST_LEGACY_PROTOCOL_VERSION}
 
-// session returns a session of the host, and counts how many there have been.
-func (h *host) session(version string) (*session, *atomic.Int64) {
+// conn returns a guarded connection with the host, and counts how many sessions there have been.
+func (h *host) conn(set *toolset.Set, version string) (*mcpgocircuit.HTTP, *client.Client, *atomic.Int64) {
+	h.Helper()
 	n := new(atomic.Int64)
-	s := &session{connect: func(context.Context) (*client.Client, error) {
+	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+	h.Cleanup(guard.Close)
+	conn := guard.HTTP("web", func() (transport.Interface, error) {
 		n.Add(1)
-		return h.connect(version, true)
-	}}
-	c, err := s.connect(h.Context())
-	require.NoError(h, err)
-	s.live.Store(c)
-	return s, n
+		return transport.NewStreamableHTTP("http://localhost/mcp", transport.WithHTTPBasicClient(h.httpClient(false)))
+	})
+	c := client.NewClient(conn)
+	h.Cleanup(func() { c.Close() })
+	require.NoError(h, start(h.Context(), c, version))
+	return conn, c, n
 }
 
-// openabdev/openab#969: the session dies with the server, and the probe finds that out.
+// openabdev/openab#969: the session dies with the server, and the call after the cooldown has another.
 func TestA047ServerDiesAndComesBack(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
 			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
-			s, _ := h.session(version)
-			next, sent := counting(s.callTool)
-			call := guarded(r.Set, next)
+			conn, c, sessions := h.conn(r.Set, version)
+			call := conn.Guard(c.CallTool)
 			_, err := call(t.Context(), request("search"))
 			require.NoError(t, err)
 
@@ -125,8 +133,11 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 				require.Error(t, err)
 			}
 			res, err := call(t.Context(), request("search"))
-			require.Equal(t, toolcircuit.KindUnavailable, requireBlocked(t, res, err).Cause)
-			require.EqualValues(t, 4, sent.Load())
+			blocked := requireBlocked(t, res, err)
+			require.Equal(t, toolcircuit.KindUnavailable, blocked.Cause)
+			require.Equal(t, "mcp:web", blocked.Dependency)
+			require.False(t, *blocked.Executed)
+			require.Equal(t, closed, r.state("search"))
 
 			h.start(newServer(nil, tools{"search": returns(fine, nil)}))
 			res, err = call(t.Context(), request("search"))
@@ -135,7 +146,12 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 			res, err = call(t.Context(), request("search"))
 			require.NoError(t, err)
 			require.Equal(t, "fine", text(t, res))
-			require.Equal(t, closed, r.state("search"))
+			require.Equal(t, closed, r.state("mcp:web"))
+			if version == mcp.LATEST_PROTOCOL_VERSION {
+				require.EqualValues(t, 1, sessions.Load(), "it has none that could die")
+			} else {
+				require.EqualValues(t, 2, sessions.Load())
+			}
 		})
 	}
 }
@@ -144,14 +160,17 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 func TestRestartBetweenCalls(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":1}}`, toolset.Options{})
 	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
-	s, sessions := h.session(mcp.LATEST_LEGACY_PROTOCOL_VERSION)
-	call := guarded(r.Set, s.callTool)
+	conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+	call := conn.Guard(c.CallTool)
 	h.kill()
 	h.start(newServer(nil, tools{"search": returns(fine, nil)}))
 	errs := make(chan error)
 	for range 20 {
 		go func() {
-			_, err := call(t.Context(), request("search"))
+			res, err := call(t.Context(), request("search"))
+			if err == nil && res.IsError {
+				err = errors.New("refused")
+			}
 			errs <- err
 		}()
 	}
@@ -160,6 +179,58 @@ func TestRestartBetweenCalls(t *testing.T) {
 	}
 	require.EqualValues(t, 2, sessions.Load())
 	require.Equal(t, closed, r.state("search"))
+	require.Equal(t, []string{"search"}, list(t, c))
+}
+
+// Answers of 400 for a session that a restarted server does not know: the Guard before saw wrong
+// arguments in them.
+func TestN33SessionForgotten(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"400": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "Invalid or missing session ID", 400) },
+		"400, JSON-RPC": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(400)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}`)
+		},
+		"404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "session not found", 404) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, `{"default":{"failureThreshold":1},"tools":{"pay":{"sideEffects":true}}}`, toolset.Options{})
+			search, searched := counting(returns(fine, nil))
+			pay, paid := counting(returns(fine, nil))
+			h := newHost(t, newServer(nil, tools{"search": search, "pay": pay}))
+			conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+			call := conn.Guard(c.CallTool)
+			forget := func() {
+				id := conn.GetSessionId()
+				h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Mcp-Session-Id") == id {
+						answer(w, r)
+					} else {
+						h.serve(w, r)
+					}
+				}))
+			}
+			forget()
+			_, err := call(t.Context(), request("search"))
+			require.NoError(t, err)
+			require.EqualValues(t, 2, sessions.Load())
+			require.EqualValues(t, 1, searched.Load())
+
+			forget()
+			_, err = call(t.Context(), request("pay"))
+			if name == "404" {
+				require.NoError(t, err)
+			} else {
+				require.Error(t, err, "nobody knows that it was not executed")
+				_, err = call(t.Context(), request("pay"))
+				require.NoError(t, err)
+			}
+			require.EqualValues(t, 3, sessions.Load())
+			require.EqualValues(t, 1, paid.Load())
+			require.Equal(t, closed, r.state("mcp:web"))
+		})
+	}
 }
 
 // A host that does not start another session keeps its circuit open, and its tools quiet.
@@ -274,10 +345,10 @@ func TestTransportHearsTheLast(t *testing.T) {
 		err         error
 		kind        toolcircuit.Kind
 	}{
-		"status, then refused":    {answer(404), refuse, refused, toolcircuit.KindUnavailable},
-		"status, then none":       {answer(503), answer(200), errors.New("content is missing"), toolcircuit.KindUnknown},
-		"two statuses":            {answer(404), answer(503), broken, toolcircuit.KindUnavailable},
-		"read to the end, unread": {answer(200), answer(200), broken, toolcircuit.KindUnknown},
+		"status, then refused":     {answer(404), refuse, refused, toolcircuit.KindUnavailable},
+		"status, then none":        {answer(503), answer(200), errors.New("content is missing"), toolcircuit.KindUnknown},
+		"two statuses":             {answer(404), answer(503), broken, toolcircuit.KindUnavailable},
+		"two responses, no answer": {answer(200), answer(200), broken, toolcircuit.KindUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kind toolcircuit.Kind

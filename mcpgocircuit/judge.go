@@ -3,12 +3,13 @@ package mcpgocircuit
 import (
 	"context"
 	"errors"
-	"io"
+	"sync"
 
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/toolcircuit/toolcircuit"
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
 // ToolError is how a result with isError is shown to a Classifier, as the error beside that
@@ -25,83 +26,107 @@ func (e *ToolError) Error() string {
 	return "the tool answered with an error"
 }
 
-var (
-	errNoResult = errors.New("mcpgocircuit: the handler returned no result")
-	errInput    = toolcircuit.Benign(errors.New("mcpgocircuit: the tool asks for input"))
-)
+// Report tells the guard around a handler which error its result with isError stands for, and
+// returns err. The SDK keeps no more than the text of it:
+//
+//	return mcp.NewToolResultError(mcpgocircuit.Report(ctx, err).Error()), nil
+//
+// In a handler for mcp.NewStructuredToolHandler or mcp.NewTypedToolHandler, return
+// mcpgocircuit.Report(ctx, err) in place of err. Of several the last one counts. Without a guard,
+// and with a nil err, Report does nothing else.
+func Report(ctx context.Context, err error) error {
+	if n, _ := ctx.Value(noteKey{}).(*note); n != nil && err != nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.err = err
+	}
+	return err
+}
 
-// judge returns the value and the error by which a circuit judges what a call returned. A
-// Classifier sees a result as the SDK's type, and never a nil one.
-func judge(ctx context.Context, res *mcp.CallToolResult, err error, h *hint) (value any, judged error) {
+type noteKey struct{}
+
+// note is what a handler has reported.
+type note struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (n *note) reported() error {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+var errNoResult = errors.New("mcpgocircuit: the handler returned no result")
+
+// judged returns the value and the error by which a circuit judges an answer. A Classifier sees a
+// result as the SDK's type, and never a nil one.
+func judged(ctx context.Context, res *mcp.CallToolResult, err error, n *note) (value any, seen error) {
 	switch {
 	case err != nil:
-		return nil, explain(err, h)
+		return nil, withMeaning(err)
 	case res == nil:
 		return nil, errNoResult
-	case res.NeedsInput() && len(res.InputRequests) == 0: // by the protocol, the server is too busy
-		return res, &toolcircuit.HTTPError{StatusCode: 429}
+	case res.NeedsInput() && len(res.InputRequests) == 0:
+		return res, shared.ErrBusy
 	case res.NeedsInput():
-		return res, errInput
-	case res.Meta != nil && res.Meta.AdditionalFields[MetaKey] != nil: // a circuit on the other end
-		return res, toolcircuit.ErrCircuitOpen
+		return res, shared.ErrInput
+	case res.Meta != nil && res.Meta.AdditionalFields[MetaKey] != nil:
+		return res, shared.ErrRefused
 	}
 	inner := toolcircuit.Outcome{Value: res.StructuredContent}
 	if toolcircuit.Classify(ctx, inner).Kind != toolcircuit.KindOK { // a Result with its own story
 		return res.StructuredContent, nil
 	}
-	if res.IsError {
+	switch err := n.reported(); {
+	case res.IsError && err != nil:
+		return res, err
+	case res.IsError:
 		return res, &ToolError{res}
 	}
 	return res, nil
 }
 
-// explained is an error with another that means the same and that the rules know.
-type explained struct {
-	error
-	meaning error
-}
-
-func (e *explained) Unwrap() []error { return []error{e.meaning, e.error} }
-
-// lost are the errors of a session or a connection that is no more.
-var lost = []error{transport.ErrSessionTerminated, transport.ErrTransportClosed}
-
-// meanings are what the SDK's other errors mean. An internal error may be anything.
-var meanings = []struct {
-	meaning error
-	errs    []error
+// codes are those of the SDK's errors.
+var codes = []struct {
+	err  error
+	code int64
 }{
-	{&toolcircuit.HTTPError{StatusCode: 400}, []error{
-		mcp.ErrParseError, mcp.ErrInvalidRequest, mcp.ErrMethodNotFound, mcp.ErrInvalidParams,
-		mcp.HeaderMismatchError{}, mcp.MissingRequiredClientCapabilityError{}, mcp.UnsupportedProtocolVersionError{},
-	}},
-	{&toolcircuit.HTTPError{StatusCode: 404}, []error{mcp.ErrResourceNotFound}},
-	{&toolcircuit.HTTPError{StatusCode: 401}, []error{transport.ErrAuthorizationRequired, transport.ErrOAuthAuthorizationRequired}},
-	{context.Canceled, []error{mcp.ErrRequestInterrupted}},
-	{errInput, []error{mcp.URLElicitationRequiredError{}}},
+	{mcp.ErrParseError, mcp.PARSE_ERROR},
+	{mcp.ErrInvalidRequest, mcp.INVALID_REQUEST},
+	{mcp.ErrMethodNotFound, mcp.METHOD_NOT_FOUND},
+	{mcp.ErrInvalidParams, mcp.INVALID_PARAMS},
+	{mcp.HeaderMismatchError{}, mcp.HEADER_MISMATCH},
+	{mcp.MissingRequiredClientCapabilityError{}, mcp.MISSING_REQUIRED_CLIENT_CAPABILITY},
+	{mcp.UnsupportedProtocolVersionError{}, mcp.UNSUPPORTED_PROTOCOL_VERSION},
+	{mcp.ErrResourceNotFound, mcp.RESOURCE_NOT_FOUND},
+	{mcp.ErrRequestInterrupted, mcp.REQUEST_INTERRUPTED},
+	{mcp.URLElicitationRequiredError{}, mcp.URL_ELICITATION_REQUIRED},
 }
 
-// explain adds to the error of a call what it means, as far as the rules cannot know.
-func explain(err error, h *hint) error {
-	if isAny(err, lost) {
-		return &explained{err, io.ErrUnexpectedEOF}
+// withMeaning adds to an error what the rules should make of it.
+func withMeaning(err error) error {
+	for _, target := range []error{transport.ErrAuthorizationRequired, transport.ErrOAuthAuthorizationRequired} {
+		if errors.Is(err, target) {
+			return &shared.With{Err: err, Known: &toolcircuit.HTTPError{StatusCode: 401}}
+		}
 	}
-	if meaning := h.of(err); meaning != nil {
-		return &explained{err, meaning}
-	}
-	for _, m := range meanings {
-		if isAny(err, m.errs) {
-			return &explained{err, m.meaning}
+	for _, c := range codes {
+		if errors.Is(err, c.err) {
+			return shared.Meaning(err, c.code)
 		}
 	}
 	return err
 }
 
-func isAny(err error, targets []error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+// signs returns what an error of the SDK says by itself.
+func signs(err error) (s shared.Signs) {
+	var failed *transport.Error
+	s.Unsent = errors.Is(err, transport.ErrSessionTerminated) // known before it sends, except by a 404 of its own
+	s.Closed = s.Unsent || errors.Is(err, transport.ErrTransportClosed)
+	s.Answer = !s.Closed && !errors.As(err, &failed)
+	return s
 }

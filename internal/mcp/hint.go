@@ -17,17 +17,18 @@ type Hint struct {
 	// Shield says which statuses [Transport] keeps from an SDK that would give its session up.
 	Shield Shield
 
-	mu      sync.Mutex
-	sent    bool // some of it may have reached the server
-	unsent  bool // it waited in vain for its turn
-	written bool // all of it
-	http    bool // it went out as an HTTP request
-	session bool // with the id of a session
-	status  int  // of its last response, 0: none yet
-	refusal error
-	code    int64 // of the JSON-RPC error in a response with a status from 400 on
-	coded   bool
-	end     error // how the body of its last response ended
+	mu       sync.Mutex
+	sent     bool // some of it may have reached the server
+	unsent   bool // it waited in vain for its turn
+	written  bool // all of it
+	answered bool
+	http     bool // it went out as an HTTP request
+	session  bool // with the id of a session
+	status   int  // of its last response, 0: none yet
+	refusal  error
+	code     int64 // of the JSON-RPC error in a response with a status from 400 on
+	coded    bool
+	end      error // how the body of its last response ended
 }
 
 // Shield says which statuses are kept from the SDK.
@@ -70,6 +71,16 @@ func (h *Hint) Written() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.written = true
+}
+
+// Answered notes that an answer has come, be it an error of JSON-RPC.
+func (h *Hint) Answered() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answered = true
 }
 
 // Unsent notes that the request waited for its turn until its context ended.
@@ -118,7 +129,7 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status)}
 	case ctx.Err() != nil:
 		return Reading{Err: err, Unsent: h.unsent, Stuck: h.unsent || h.sent && !h.http && !h.written}
-	case s.Answer, s.Rejected && h.status > 0:
+	case s.Answer, h.answered, s.Rejected && h.status > 0:
 		return Reading{Err: err, Answered: true}
 	case s.Closed && !h.http:
 		return Reading{Err: Lost(err), Gone: true, Unsent: s.Unsent && !h.sent}

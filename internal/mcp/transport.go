@@ -113,7 +113,7 @@ func (h *Hint) request(req *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent, h.http, h.session = true, true, req.Header.Get("Mcp-Session-Id") != ""
-	h.status, h.refusal, h.coded, h.end = 0, nil, false, nil
+	h.status, h.refusal, h.coded, h.end, h.answered = 0, nil, false, nil, false
 }
 
 // respond notes a response.

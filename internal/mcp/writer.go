@@ -18,11 +18,11 @@ func NewWriter() *Writer {
 	return &Writer{turn: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// Write calls write, once it is its turn, in a goroutine of its own, and returns what that
-// returns, or ctx's error when ctx ends first. The [Hint] in ctx knows what was sent: a message
-// whose turn did not come was not. One that was begun goes on and may still be delivered. After
-// Close it returns closed.
-func (w *Writer) Write(ctx context.Context, closed error, write func() error) error {
+// Do calls send, once it is its turn, in a goroutine of its own, and returns what that returns, or
+// ctx's error when ctx ends first. The turn ends when send calls written or returns. The [Hint] in
+// ctx knows what was sent: a message whose turn did not come was not. One that was begun goes on
+// and may still be delivered. After Close it returns closed.
+func (w *Writer) Do(ctx context.Context, closed error, send func(written func()) error) error {
 	h := HintOf(ctx)
 	select {
 	case w.turn <- struct{}{}:
@@ -33,10 +33,12 @@ func (w *Writer) Write(ctx context.Context, closed error, write func() error) er
 		return ctx.Err()
 	}
 	h.Sent()
+	var once sync.Once
+	end := func() { once.Do(func() { <-w.turn }) }
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-w.turn }()
-		err := write()
+		defer end()
+		err := send(func() { h.Written(); end() })
 		if err == nil {
 			h.Written()
 		}

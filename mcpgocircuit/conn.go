@@ -1,0 +1,397 @@
+package mcpgocircuit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
+)
+
+// Conn is what [HTTP] and [Stdio] have in common: the connection of one client with one server,
+// over the sessions that it has had. The client stays the same: a new session gets the client's
+// handshake again, and must answer with the same version of the protocol. The log level and the
+// subscriptions to resources of a legacy session are repeated; a stream that Client.Listen opened
+// is lost with its session.
+//
+// A dead session is renewed when a request next needs it, once however many wait. A request goes
+// out on another session once more if it was surely not executed: the SDK knew that its session
+// was gone, or its own response was 404. So does a call of a tool without side effects that was
+// answered 400: some servers say so that they do not know a session.
+type Conn struct {
+	guard  *Guard
+	server *shared.Server
+	dial   func() (link, error) // not started
+	line   *shared.Line[link]
+	closed atomic.Bool
+	ended  chan struct{} // closed by Close
+	ids    atomic.Int64
+
+	mu        sync.Mutex
+	onNotify  func(mcp.JSONRPCNotification)
+	onRequest transport.RequestHandler
+	version   string                    // that the client has set, over HTTP
+	hello     *transport.JSONRPCRequest // that began the session
+	said      string                    // the version in its answer
+	level     *transport.JSONRPCRequest
+	watched   map[string]transport.JSONRPCRequest // subscriptions, by URI
+}
+
+// link is one session.
+type link interface {
+	transport.BidirectionalInterface
+	SetProtocolVersion(string)
+	onGone(func())            // hears once that the session is gone, where that can be known without a call
+	drained() <-chan struct{} // closed when no request is under way; nil: none can be
+}
+
+func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
+	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), watched: map[string]transport.JSONRPCRequest{}}
+}
+
+// Guard returns call, which is CallTool of the client of this connection, with the circuits of the
+// tool and of the server around it. It does what [Guard.Middleware] does, and more, since it has two
+// levels: the tool's circuit and, before it, the one of the server, which is the Set's circuit
+// "mcp:" + its name, if the Set lists that. The server's takes the blame for what got no answer,
+// which the tool's then ignores; any answer heals it, and its probe is a ping. A timeout counts for
+// both, unless the server has answered another call since, or answers a ping after it. A server's
+// policy is best left without CallTimeout and SlowCall, because its tools have their own. A nil
+// call panics.
+func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
+	if call == nil {
+		panic("mcpgocircuit: Conn.Guard: call is nil")
+	}
+	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if c.session() == nil {
+			return call(ctx, req) // which is the SDK's to refuse
+		}
+		x := exchange[*mcp.CallToolResult](ctx, c, shared.CallTool, func(ctx context.Context, l link) (*mcp.CallToolResult, error) {
+			return call(context.WithValue(ctx, linkKey{}, l), req)
+		})
+		tool := shared.ToolName(c.guard.Name(c.server.Name, req.Params.Name))
+		if !c.guard.set.Guards(tool) {
+			return x.Forward(ctx)
+		}
+		return resultOf(x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
+			return judged(ctx, res, err, nil)
+		}))
+	}
+}
+
+// linkKey is the key of the session that a request has been given.
+type linkKey struct{}
+
+// exchange returns a request that send makes.
+func exchange[R any](ctx context.Context, c *Conn, method string, send func(context.Context, link) (R, error)) *shared.Exchange[link, R] {
+	x := &shared.Exchange[link, R]{
+		Set:     c.guard.set,
+		Servers: &c.guard.servers,
+		Server:  c.server,
+		Line:    c.session(),
+		Missing: transport.ErrSessionTerminated,
+		Base:    c.guard.base,
+		Send:    send,
+		Ping:    c.ping,
+		Signs:   connSigns,
+	}
+	if method == shared.CallTool || method == shared.ListTools {
+		x.Circuit = c.server.Circuit(ctx, c.guard.set)
+	}
+	return x
+}
+
+// connSigns is signs for what comes of a connection.
+func connSigns(err error) shared.Signs {
+	s := signs(err)
+	for _, target := range []error{io.ErrClosedPipe, fs.ErrClosed, syscall.EPIPE} {
+		s.Closed = s.Closed || errors.Is(err, target)
+	}
+	s.Answer = false // what is answered is noted when it comes
+	return s
+}
+
+func (c *Conn) ping(ctx context.Context, l link) error {
+	_, err := c.send(ctx, l, transport.JSONRPCRequest{JSONRPC: mcp.JSONRPC_VERSION, ID: c.id(), Method: shared.Ping})
+	return err
+}
+
+// id returns the id of a request that is not the client's, whose ids are numbers.
+func (c *Conn) id() mcp.RequestId {
+	return mcp.NewRequestId(fmt.Sprintf("toolcircuit-%d", c.ids.Add(1)))
+}
+
+// send sends a request on a session.
+func (c *Conn) send(ctx context.Context, l link, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	res, err := l.SendRequest(ctx, req)
+	if err == nil {
+		shared.HintOf(ctx).Answered()
+	}
+	return res, err
+}
+
+// session returns the line of the connection, nil before Start.
+func (c *Conn) session() *shared.Line[link] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.line
+}
+
+// Start begins the first session, with ctx's values and without its end. The client calls it.
+func (c *Conn) Start(ctx context.Context) error {
+	if c.session() != nil {
+		return nil
+	}
+	l, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	line := shared.NewLine(l)
+	line.Timeout = c.guard.ReconnectTimeout
+	line.Renew = func(ctx context.Context, _ link, _ int) (link, error) { return c.renew(ctx) }
+	line.Retire = func(l link) {
+		if drained := l.drained(); drained != nil { // the SDK would end what others still wait for
+			select {
+			case <-drained:
+			case <-c.ended:
+			case <-c.guard.base.Done():
+			}
+		}
+		l.Close()
+	}
+	c.mu.Lock()
+	c.line = line
+	c.mu.Unlock()
+	return nil
+}
+
+// begin starts a session.
+func (c *Conn) begin(ctx context.Context) (link, error) {
+	l, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	l.SetNotificationHandler(func(n mcp.JSONRPCNotification) {
+		c.mu.Lock()
+		handle := c.onNotify
+		c.mu.Unlock()
+		if handle != nil {
+			handle(n)
+		}
+	})
+	l.SetRequestHandler(func(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+		c.mu.Lock()
+		handle := c.onRequest
+		c.mu.Unlock()
+		if handle == nil {
+			return transport.NewJSONRPCErrorResponse(req.ID, mcp.METHOD_NOT_FOUND, "no request handler configured", nil), nil
+		}
+		return handle(ctx, req)
+	})
+	l.onGone(func() {
+		if line := c.session(); line != nil {
+			if now, gen, _ := line.Now(); now == l {
+				line.Gone(gen)
+			}
+		}
+	})
+	if err := l.Start(context.WithoutCancel(ctx)); err != nil {
+		go l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// renew returns another session, to which the client has been introduced.
+func (c *Conn) renew(ctx context.Context) (_ link, err error) {
+	c.mu.Lock()
+	hello, said, version := c.hello, c.said, c.version
+	var again []transport.JSONRPCRequest
+	if c.level != nil {
+		again = append(again, *c.level)
+	}
+	for _, req := range c.watched {
+		again = append(again, req)
+	}
+	c.mu.Unlock()
+	l, err := c.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			go l.Close()
+		}
+	}()
+	if hello == nil { // the client has not been introduced itself
+		return l, nil
+	}
+	if hello.Method != string(mcp.MethodInitialize) {
+		l.SetProtocolVersion(version)
+	}
+	answer, err := c.ask(ctx, l, *hello)
+	if err != nil {
+		return nil, err
+	}
+	if v := versionIn(answer); v != said {
+		return nil, fmt.Errorf("mcpgocircuit: the new session has protocol version %s, want %s", v, said)
+	}
+	l.SetProtocolVersion(version)
+	if hello.Method == string(mcp.MethodInitialize) {
+		ready := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: string(mcp.MethodNotificationInitialized)}}
+		if err := l.SendNotification(ctx, ready); err != nil {
+			return nil, err
+		}
+	}
+	for _, req := range again {
+		if _, err := c.ask(ctx, l, req); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// ask sends a request of the client's again and returns the result.
+func (c *Conn) ask(ctx context.Context, l link, req transport.JSONRPCRequest) (json.RawMessage, error) {
+	req.ID = c.id()
+	res, err := l.SendRequest(ctx, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case res.Error != nil:
+		return nil, res.Error.AsError()
+	}
+	return res.Result, nil
+}
+
+// versionIn returns what the answer to a handshake says of versions: the one that the session has,
+// or all that the server has.
+func versionIn(result json.RawMessage) string {
+	var answer struct {
+		Version  string          `json:"protocolVersion"`
+		Versions json.RawMessage `json:"supportedVersions"`
+	}
+	_ = json.Unmarshal(result, &answer)
+	return answer.Version + string(answer.Versions)
+}
+
+// SendRequest sends a request of the client. A guarded call has been given a session; other
+// requests renew a dead one if need be. Listing tools goes through the server's circuit.
+func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	line := c.session()
+	if line == nil || c.closed.Load() {
+		return nil, transport.ErrTransportClosed
+	}
+	if l, _ := ctx.Value(linkKey{}).(link); l != nil {
+		return c.send(ctx, l, req)
+	}
+	switch req.Method {
+	case string(mcp.MethodInitialize), string(mcp.MethodServerDiscover):
+		l, _, _ := line.Now()
+		res, err := l.SendRequest(ctx, req)
+		if err == nil && res.Error == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.hello, c.said = &req, versionIn(res.Result)
+		}
+		return res, err
+	case shared.Ping:
+		l, _, _ := line.Now()
+		return l.SendRequest(ctx, req)
+	}
+	x := exchange[*transport.JSONRPCResponse](ctx, c, req.Method, func(ctx context.Context, l link) (*transport.JSONRPCResponse, error) {
+		return c.send(ctx, l, req)
+	})
+	if req.Method == shared.ListTools && x.Circuit != nil {
+		res, _, err := x.Fetch(ctx)
+		return res, err
+	}
+	res, err := x.Forward(ctx)
+	if err == nil && res.Error == nil {
+		c.note(req)
+	}
+	return res, err
+}
+
+// note notes what a new session must be told again.
+func (c *Conn) note(req transport.JSONRPCRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch req.Method {
+	case shared.SetLevel:
+		c.level = &req
+	case shared.Subscribe:
+		shared.Put(c.watched, uriIn(req.Params), req, maxWatched)
+	case shared.Unsubscribe:
+		delete(c.watched, uriIn(req.Params))
+	}
+}
+
+// maxWatched is the number of subscriptions that are repeated.
+const maxWatched = 1000
+
+func uriIn(params any) string {
+	text, _ := json.Marshal(params)
+	var p struct {
+		URI string `json:"uri"`
+	}
+	_ = json.Unmarshal(text, &p)
+	return p.URI
+}
+
+// SendNotification sends a notification of the client on the session that lives.
+func (c *Conn) SendNotification(ctx context.Context, n mcp.JSONRPCNotification) error {
+	line := c.session()
+	if line == nil || c.closed.Load() {
+		return transport.ErrTransportClosed
+	}
+	l, _, _ := line.Now()
+	return l.SendNotification(ctx, n)
+}
+
+// SetNotificationHandler sets the client's handler, for this session and those to come.
+func (c *Conn) SetNotificationHandler(handle func(mcp.JSONRPCNotification)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onNotify = handle
+}
+
+// SetRequestHandler sets the client's handler, for this session and those to come.
+func (c *Conn) SetRequestHandler(handle transport.RequestHandler) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onRequest = handle
+}
+
+// GetSessionId returns the id of the session that lives, "" if it has none.
+func (c *Conn) GetSessionId() string {
+	line := c.session()
+	if line == nil {
+		return ""
+	}
+	l, _, _ := line.Now()
+	return l.GetSessionId()
+}
+
+// Close ends the connection. A session that is being made is closed when it comes.
+func (c *Conn) Close() error {
+	line := c.session()
+	if c.closed.Swap(true) {
+		return nil
+	}
+	close(c.ended)
+	if line == nil {
+		return nil
+	}
+	l, _ := line.Close()
+	return l.Close()
+}
