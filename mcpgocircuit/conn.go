@@ -116,7 +116,7 @@ func connSigns(err error) shared.Signs {
 	for _, target := range []error{io.ErrClosedPipe, fs.ErrClosed, syscall.EPIPE} {
 		s.Closed = s.Closed || errors.Is(err, target)
 	}
-	s.Answer = false // what is answered is noted when it comes
+	s.Answer, s.Tracked = false, true // what is answered is noted when it comes
 	return s
 }
 

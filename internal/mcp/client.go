@@ -116,7 +116,7 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 		value, seen := judge(res, r.Err)
 		permit.Settle(ctx, value, seen)
 		return res, nil, false, r.Err
-	case r.Unsent && r.Stuck:
+	case r.Unsent && !r.Gone: // its time was over before
 		permit.Release()
 		return res, nil, false, r.Err
 	case x.Circuit == nil, kind == toolcircuit.KindTimeout, kind == toolcircuit.KindDeadline, kind == toolcircuit.KindUnknown:
@@ -216,9 +216,9 @@ func (x *Exchange[S, R]) settle(ctx context.Context, v *visit[S], r Reading, tim
 	case x.Circuit == nil:
 	case r.Answered:
 		v.entry.Settle(ctx, nil, nil)
+	case r.Unsent && !r.Gone && !r.Stuck:
 	case late && !r.Stuck:
 		if x.Server.answers.Load() != before {
-			v.entry.Release()
 			break
 		}
 		if ctx.Err() == nil {

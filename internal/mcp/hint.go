@@ -99,6 +99,7 @@ type Signs struct {
 	Rejected bool // the transport's own error, or an answer with the same code
 	Closed   bool // the connection or session is no more
 	Unsent   bool // it was closed before anything was sent
+	Tracked  bool // nothing is sent of which the Hint does not know
 }
 
 // Reading is what the error of a request means for its delivery.
@@ -128,7 +129,7 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 	case h.status >= 400:
 		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status)}
 	case ctx.Err() != nil:
-		return Reading{Err: err, Unsent: h.unsent, Stuck: h.unsent || h.sent && !h.http && !h.written}
+		return Reading{Err: err, Unsent: h.unsent || s.Tracked && !h.sent, Stuck: h.unsent || h.sent && !h.http && !h.written}
 	case s.Answer, h.answered, s.Rejected && h.status > 0:
 		return Reading{Err: err, Answered: true}
 	case s.Closed && !h.http:
