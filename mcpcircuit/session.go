@@ -27,6 +27,7 @@ type sessions struct {
 // session is what is known of a session that the host uses. The line's first session is nil and
 // stands for the host's own, which must not be kept from being forgotten.
 type session struct {
+	own  weak.Pointer[mcp.ClientSession] // the host's
 	line *shared.Line[*mcp.ClientSession]
 
 	mu    sync.Mutex
@@ -44,7 +45,7 @@ func (x *sessions) of(s *mcp.ClientSession) *session {
 	if known := x.known[key]; known != nil {
 		return known
 	}
-	known := &session{pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
+	known := &session{own: key, pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
 	known.line = x.renewed(key, known)
 	if x.closed {
 		known.line.Close()
@@ -67,6 +68,10 @@ func (x *sessions) forget(key weak.Pointer[mcp.ClientSession]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	known := x.known[key]
+	delete(x.known, key)
+	if known == nil || known.own != key { // one that took its place
+		return
+	}
 	for other, k := range x.known {
 		if k == known {
 			delete(x.known, other)
