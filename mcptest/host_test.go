@@ -278,33 +278,56 @@ type processes struct {
 	fail func() bool // whether the next cannot be started; nil: never
 
 	mu   sync.Mutex
-	cmds []*exec.Cmd
+	n    int
+	last *os.Process
 }
 
+// command returns a command that tells its process id before it becomes the server: the SDK that
+// starts it does not.
 func (p *processes) command() *exec.Cmd {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	p.n++
 	if p.fail != nil && p.fail() {
-		cmd = exec.Command(p.argv[0] + " is not there")
+		return exec.Command(p.argv[0] + " is not there")
 	}
-	p.cmds = append(p.cmds, cmd)
-	return cmd
+	path := filepath.Join(p.TempDir(), "pid")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		p.Error(err)
+	}
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for the other end
+	if err != nil {
+		p.Error(err)
+	}
+	go func() {
+		defer pipe.Close()
+		_ = pipe.SetReadDeadline(time.Now().Add(10 * time.Second))
+		var pid int
+		if _, err := fmt.Fscanln(pipe, &pid); err != nil {
+			return
+		}
+		if process, err := os.FindProcess(pid); err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.last = process
+		}
+	}()
+	return exec.Command("sh", append([]string{"-c", `echo $$ >"$0"; exec "$@"`, path}, p.argv...)...)
 }
 
-// signal sends a signal to the last process that was started.
+// signal sends a signal to the last process that was started, which may be over.
 func (p *processes) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cmd := p.cmds[len(p.cmds)-1]; cmd.Process != nil {
-		cmd.Process.Signal(s)
+	if p.last != nil {
+		_ = p.last.Signal(s)
 	}
 }
 
 func (p *processes) started() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.cmds)
+	return p.n
 }
 
 // fakeServer returns the path of the server made for these tests, which is built once.

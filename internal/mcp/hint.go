@@ -122,9 +122,9 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 	switch {
 	case err == nil:
 		return Reading{Answered: true}
-	case h.status == 404 && h.session:
+	case h.missing():
 		return Reading{Err: Lost(err), Gone: true, Unsent: true, Missing: true}
-	case h.status == 400 && h.session && !(h.coded && (h.code == codeMethodNotFound || h.code == codeInvalidParams)):
+	case h.doubts():
 		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: true, Doubtful: true}
 	case h.status >= 400:
 		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status)}
@@ -140,6 +140,19 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 		return Reading{Err: Unanswered(err)}
 	}
 	return Reading{Err: err}
+}
+
+// missing reports whether the server does not know the session, doubts whether it may mean that.
+func (h *Hint) missing() bool { return h.status == 404 && h.session }
+
+func (h *Hint) doubts() bool {
+	return h.status == 400 && h.session && !(h.coded && (h.code == codeMethodNotFound || h.code == codeInvalidParams))
+}
+
+func (h *Hint) doubtful() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.missing() || h.doubts()
 }
 
 // Served reports whether a response proves that the server is there.

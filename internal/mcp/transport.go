@@ -14,8 +14,8 @@ import (
 // the [Hint] of its request. The SDKs make a text of a status and drop its Retry-After.
 //
 // With shield, statuses that would make the SDK give its session up are handed on as 503, as the
-// Hint's Shield says; 408 and 529 always are. A response with an error of JSON-RPC in it is handed
-// on as it is, because that ends no session.
+// Hint's Shield says; 408 and 529 always are. A response with an answer to the request in it is
+// handed on as it is, because that ends no session.
 func Transport(base http.RoundTripper, shield bool) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -39,21 +39,23 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	if h == nil {
-		return t.shielded(resp, ShieldNone, false), nil
+		return t.shielded(resp, ShieldNone), nil
 	}
 	if resp.StatusCode < 400 {
 		h.respond(resp, 0, false)
 		resp.Body = body{resp.Body, h}
 		return resp, nil
 	}
-	code, coded := peek(resp)
-	h.respond(resp, code, coded)
-	return t.shielded(resp, h.Shield, coded), nil
+	code, coded, answers := peek(resp)
+	if h.respond(resp, code, coded); answers && !h.doubtful() {
+		return resp, nil
+	}
+	return t.shielded(resp, h.Shield), nil
 }
 
 // shielded returns what the SDK should see of a response.
-func (t transport) shielded(resp *http.Response, by Shield, coded bool) *http.Response {
-	if !t.shield || coded {
+func (t transport) shielded(resp *http.Response, by Shield) *http.Response {
+	if !t.shield {
 		return resp
 	}
 	switch code := resp.StatusCode; code {
@@ -78,8 +80,9 @@ func (t transport) shielded(resp *http.Response, by Shield, coded bool) *http.Re
 // maxPeek is how much of a refusal is read to find an error of JSON-RPC in it.
 const maxPeek = 1 << 20
 
-// peek returns the code of the JSON-RPC error in a response, whose body can still be read.
-func peek(resp *http.Response) (code int64, ok bool) {
+// peek returns the code of the JSON-RPC error in a response, whose body can still be read, and
+// whether it answers a request.
+func peek(resp *http.Response) (code int64, coded, answers bool) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPeek))
 	rest := io.Reader(resp.Body)
 	if err != nil {
@@ -91,14 +94,15 @@ func peek(resp *http.Response) (code int64, ok bool) {
 	}{io.MultiReader(bytes.NewReader(text), rest), resp.Body}
 	var message struct {
 		Version string `json:"jsonrpc"`
+		ID      any    `json:"id"`
 		Error   *struct {
 			Code int64 `json:"code"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(text, &message) != nil || message.Version != "2.0" || message.Error == nil {
-		return 0, false
+		return 0, false, false
 	}
-	return message.Error.Code, true
+	return message.Error.Code, true, message.ID != nil
 }
 
 type failing struct{ err error }
