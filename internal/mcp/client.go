@@ -387,7 +387,12 @@ func (x *Exchange[S, R]) callTimeout(ctx context.Context, tool string) time.Dura
 }
 
 // writes reports whether a tool is known to have side effects.
-func (x *Exchange[S, R]) writes(tool string) bool { return x.Set.Config().Tools[tool].SideEffects }
+func (x *Exchange[S, R]) writes(tool string) bool {
+	if given := x.Set.Config().Tools[tool].SideEffects; given != nil {
+		return *given
+	}
+	return x.Servers.writes(tool)
+}
 
 // refusal returns what the model reads about a call of tool that was refused, or for which there
 // was no session.

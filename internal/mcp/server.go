@@ -29,8 +29,9 @@ func (s *Server) Circuit(ctx context.Context, set *toolset.Set) *toolcircuit.Too
 type Servers struct {
 	named sync.Map // of *Server
 
-	mu    sync.RWMutex
-	homes map[string]*Server // where a tool was called or listed last, no more than maxHomes
+	mu     sync.RWMutex
+	homes  map[string]*Server // where a tool was called or listed last, no more than maxHomes
+	raised map[string]bool    // tools with side effects by their annotations
 }
 
 const maxHomes = 10_000
@@ -62,6 +63,42 @@ func (s *Servers) Saw(tool string, at *Server) {
 		s.homes = make(map[string]*Server)
 	}
 	Put(s.homes, tool, at, maxHomes)
+}
+
+// Annotation is what a list says of a tool: nil where it says nothing.
+type Annotation struct {
+	Tool       string // as the Set knows it
+	ReadOnly   *bool
+	Idempotent *bool
+}
+
+// Annotated takes in what a list says of tools. A tool that is said to be neither read-only nor
+// idempotent has side effects, unless the config says otherwise. Hints only ever raise that: a
+// server may say what it likes, and must not make a write look harmless.
+func (s *Servers) Annotated(set *toolset.Set, tools []Annotation) {
+	var raise []string
+	s.mu.Lock()
+	for _, t := range tools {
+		writes := t.ReadOnly != nil && !*t.ReadOnly && t.Idempotent != nil && !*t.Idempotent
+		if writes && t.Tool != "" && !s.raised[t.Tool] && len(s.raised) < maxHomes {
+			if s.raised == nil {
+				s.raised = map[string]bool{}
+			}
+			s.raised[t.Tool] = true
+			raise = append(raise, t.Tool)
+		}
+	}
+	s.mu.Unlock()
+	if len(raise) > 0 {
+		set.RaiseSideEffects(raise...)
+	}
+}
+
+// writes reports whether a list has said that a tool has side effects.
+func (s *Servers) writes(tool string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.raised[tool]
 }
 
 // Put puts a value into a map. If the map is full another value goes.
