@@ -23,9 +23,9 @@ type exchange struct {
 }
 
 // send handles a request that a client sends.
-func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
+func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
 	server := g.servers.Get(g.Options.Server(host))
-	x := exchange{Guard: g, session: g.sessions.of(host), req: req}
+	x := exchange{Guard: g, session: g.sessions.of(host, r), req: req}
 	on := func(s *mcp.ClientSession) *mcp.ClientSession {
 		if s == nil {
 			return host
@@ -61,7 +61,8 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, next mcp.Meth
 		}
 		if tool := x.name(p.Name); g.set.Guards(tool) {
 			x.Circuit = server.Circuit(ctx, g.set)
-			return resultOf(x.Call(ctx, tool, p.Arguments, judged))
+			res, blocked, err := x.Call(ctx, tool, p.Arguments, judged)
+			return g.resultOf(ctx, tool, res, blocked, err)
 		}
 	case *mcp.SetLoggingLevelParams, *mcp.SubscribeParams, *mcp.UnsubscribeParams:
 		res, err := x.Forward(ctx)

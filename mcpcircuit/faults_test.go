@@ -181,7 +181,7 @@ func TestA010HookFails(t *testing.T) {
 	c := plainClient()
 	hook := new(line)
 	c.AddSendingMiddleware(hook.middleware) // inside the guard
-	mcpcircuit.New(r.set, mcpcircuit.Options{}).Client(c)
+	r.guard(mcpcircuit.Options{}).Client(c)
 	session := connect(t, s, c, "")
 	hook.cut(errors.New("permissions unavailable"))
 	for range 5 {

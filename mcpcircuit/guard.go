@@ -68,11 +68,12 @@ type Options struct {
 // either. All methods are safe for concurrent use.
 type Guard struct {
 	Options
-	set      *toolset.Set
-	base     context.Context // ends with Close
-	close    context.CancelFunc
-	sessions sessions
-	servers  shared.Servers
+	set       *toolset.Set
+	base      context.Context // ends with Close
+	close     context.CancelFunc
+	announcer *shared.Announcer
+	sessions  sessions
+	servers   shared.Servers
 }
 
 // New returns a guard with the circuits of a Set. A nil set or a negative ReconnectTimeout panics.
@@ -92,7 +93,8 @@ func New(set *toolset.Set, o Options) *Guard {
 	o.ReconnectTimeout = cmp.Or(o.ReconnectTimeout, 30*time.Second)
 	g := &Guard{Options: o, set: set}
 	g.base, g.close = context.WithCancel(context.Background())
-	g.sessions.renewed = g.newLine
+	g.announcer = shared.NewAnnouncer(g.base, set)
+	g.sessions.newLine = g.newLine
 	return g
 }
 
@@ -103,14 +105,8 @@ func ownName(s *mcp.ClientSession) string {
 	return ""
 }
 
-// Server guards the calls that a server receives. Call it before the server connects.
-func (g *Guard) Server(s *mcp.Server) { s.AddReceivingMiddleware(g.Middleware) }
-
-// Client guards the calls that a client sends. Call it before the client connects.
-func (g *Guard) Client(c *mcp.Client) { c.AddSendingMiddleware(g.Middleware) }
-
-// Close ends what the guard does by itself: no session is renewed any more, and those that
-// Reconnect made are closed. Circuits go on. Close does not wait for a Reconnect under way, whose
+// Close ends what the guard does by itself: no session is renewed any more, those that Reconnect
+// made are closed, and no change of a list is announced. Circuits go on. Close does not wait for a Reconnect under way, whose
 // session is closed when it comes.
 func (g *Guard) Close() {
 	g.close()
@@ -118,14 +114,16 @@ func (g *Guard) Close() {
 }
 
 // Middleware is for [mcp.Server.AddReceivingMiddleware] and [mcp.Client.AddSendingMiddleware],
-// where the order of several matters; otherwise see Server and Client. It guards tools/call and
+// where the order of several matters; otherwise see Server and Client, which also announce changes
+// of lists. It guards tools/call and
 // filters tools/list by [toolset.Visible]; other methods pass. A tool that the Set does not guard
 // is never refused.
 //
 // A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
 // blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call on a server
 // whose handler returned the refusal of a circuit within. What any other call returned is passed
-// on. The context of a handler, and of a client's request, is [toolset.Permit.Context]: it ends
+// on, with the advice of the run's [toolset.Session] as a text at its end, if there is any. The
+// context of a handler, and of a client's request, is [toolset.Permit.Context]: it ends
 // with the CallTimeout in the tool's policy.
 //
 // A client has two levels: the tool's circuit and, before it, the one of its server. The
@@ -143,15 +141,24 @@ func (g *Guard) Close() {
 // that the same session got under the same [toolset.Scope], else the first page is empty; a
 // later one is the error, because half a list must not pass for the whole. A page that stands in
 // has an object with the status fallback under [MetaKey]. Other errors of listing are passed on.
-func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
+// The SDK caches pages by their cursor alone, whoever asked and whatever is hidden by then, so a
+// page under a client's guard, and on a server one of a Set that hides tools, has a ttlMs of 0.
+//
+// A tool whose annotations say that it is neither read-only nor idempotent has side effects, where
+// the config does not say otherwise: on a server from its first call on, on a client once it is
+// listed.
+func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler { return g.handler(next, nil) }
+
+func (g *Guard) handler(next mcp.MethodHandler, r *receiver) mcp.MethodHandler {
+	tools := new(annotations)
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if v := reflect.ValueOf(req); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return next(ctx, method, req)
 		}
 		if session, _ := req.GetSession().(*mcp.ClientSession); session != nil {
-			return g.send(ctx, session, next, method, req)
+			return g.send(ctx, session, r, next, method, req)
 		}
-		return g.serve(ctx, next, method, req)
+		return g.serve(ctx, tools, next, method, req)
 	}
 }
 
@@ -159,8 +166,9 @@ func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 var errNoResult = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the tool returned no result"}
 
 // serve handles a request that a server received.
-func (g *Guard) serve(ctx context.Context, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
+func (g *Guard) serve(ctx context.Context, tools *annotations, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
 	if p, _ := req.GetParams().(*mcp.CallToolParamsRaw); p != nil && method == shared.CallTool && shared.ToolName(p.Name) != "" {
+		tools.learn(ctx, g, next, req, p.Name)
 		res, blocked, err := shared.Serve(ctx, g.set, p.Name, p.Arguments, func(ctx context.Context) (mcp.Result, error) {
 			res, err := next(ctx, method, req)
 			if r, ok := res.(*mcp.CallToolResult); err == nil && (res == nil || ok && r == nil) {
@@ -168,7 +176,7 @@ func (g *Guard) serve(ctx context.Context, next mcp.MethodHandler, method string
 			}
 			return res, err
 		}, judged)
-		return resultOf(res, blocked, err)
+		return g.resultOf(ctx, p.Name, res, blocked, err)
 	}
 	res, err := next(ctx, method, req)
 	if page, ok := pageIn(res, err); ok && method == shared.ListTools {

@@ -96,7 +96,7 @@ func (r *rig) kinds(dependency string) (kinds []toolcircuit.Kind) {
 }
 
 func (r *rig) guardServer(s *mcp.Server) *mcp.Server {
-	mcpcircuit.New(r.set, mcpcircuit.Options{}).Server(s)
+	r.guard(mcpcircuit.Options{}).Server(s)
 	return s
 }
 
@@ -377,7 +377,7 @@ func TestNilRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []string{"tools/call", "tools/list"} {
 				reached := false
-				handler := mcpcircuit.New(r.set, mcpcircuit.Options{}).Middleware(func(_ context.Context, _ string, got mcp.Request) (mcp.Result, error) {
+				handler := r.guard(mcpcircuit.Options{}).Middleware(func(_ context.Context, _ string, got mcp.Request) (mcp.Result, error) {
 					reached = true
 					require.Equal(t, req, got)
 					return nil, mcp.ErrConnectionClosed
@@ -413,7 +413,7 @@ func TestPanicOfATool(t *testing.T) {
 	r := newRig(t, everything, nil)
 	s, tools := newServer("web", "search")
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		return mcpcircuit.New(r.set, mcpcircuit.Options{}).Middleware(next)
+		return r.guard(mcpcircuit.Options{}).Middleware(next)
 	})
 	s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {

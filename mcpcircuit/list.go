@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"time"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -25,7 +25,8 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if x.Circuit == nil {
 		res, err := x.Forward(ctx)
 		if page, ok := pageIn(res, err); ok {
-			return x.visible(ctx, page, x.name), nil
+			x.servers.Raise(x.set, writes(page, x.name)...)
+			return uncached(x.visible(ctx, page, x.name)), nil
 		}
 		return res, err
 	}
@@ -36,6 +37,7 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	res, down, err := x.Fetch(ctx)
 	page, ok := pageIn(res, err)
 	if ok {
+		x.servers.Raise(x.set, writes(page, x.name)...)
 		x.remember(key, page)
 	} else if down {
 		page, ok = x.last(key, err)
@@ -43,7 +45,13 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if !ok {
 		return res, err
 	}
-	return x.visible(ctx, page, x.name), nil
+	return uncached(x.visible(ctx, page, x.name)), nil
+}
+
+// uncached returns a page that is nobody else's as one that the SDK does not keep.
+func uncached(page *mcp.ListToolsResult) *mcp.ListToolsResult {
+	page.TTLMs = 0
+	return page
 }
 
 // pageIn returns the page that listing returned, if it did.
@@ -75,14 +83,13 @@ func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
 	if text == nil && (key.cursor != "" || busy) || text != nil && json.Unmarshal(text, page) != nil {
 		return nil, false
 	}
-	page.TTLMs = 0
 	page.Meta = mcp.Meta{MetaKey: map[string]any{"status": string(toolcircuit.StatusFallback)}}
 	return page, true
 }
 
-// visible returns a copy of a page without the tools that are hidden now. If any is, the copy
-// must not be kept longer than that lasts, nor be shown to others, whose circuits may differ.
-// It is a copy since the SDK and its caller keep what they get, and write into it.
+// visible returns a copy of a page without the tools that are hidden now. Where the Set hides any
+// tools, nobody may keep the page: it holds for a scope and a moment. It is a copy since the SDK and
+// its caller keep what they get, and write into it.
 func (g *Guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename func(string) string) *mcp.ListToolsResult {
 	name := func(t *mcp.Tool) string {
 		if t == nil { // the SDK drops it later
@@ -92,25 +99,10 @@ func (g *Guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename f
 	}
 	list := *page
 	list.Meta = maps.Clone(page.Meta)
-	list.Tools = toolset.Visible(ctx, g.set, page.Tools, name)
-	shown := list.Tools
-	for _, t := range page.Tools {
-		if len(shown) > 0 && shown[0] == t {
-			shown = shown[1:]
-			continue
-		}
-		list.CacheScope = "private"
-		list.TTLMs = int(min(int64(list.TTLMs), g.hiddenFor(ctx, name(t)).Milliseconds()))
+	tools := slices.DeleteFunc(slices.Clone(page.Tools), func(t *mcp.Tool) bool { return t != nil && t.Name == bell })
+	list.Tools = toolset.Visible(ctx, g.set, tools, name)
+	if c := g.set.Config(); c.Hide == toolset.HideOpen && !c.Disabled {
+		list.TTLMs, list.CacheScope = 0, "private"
 	}
 	return &list
-}
-
-// hiddenFor returns for how long a tool stays hidden, 0 if nobody knows. It is told in real
-// time, as the SDK's caches are.
-func (g *Guard) hiddenFor(ctx context.Context, tool string) time.Duration {
-	c := g.set.Circuit(ctx, tool)
-	if c == nil {
-		return 0
-	}
-	return max(time.Until(c.Snapshot().RetryAt), 0)
 }

@@ -83,60 +83,56 @@ func TestHidingIsOffByDefault(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, listed(t, session))
 }
 
-// A filtered list may be kept until the first hidden tool may be back, and by nobody else; a
-// list that is whole, as long as the server says.
-func TestTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, hiding, nil)
-		r.clock.Set(time.Now())
+// N40: the SDK's cache knows neither scopes nor what is hidden, so it gets nothing to keep. Two
+// tenants on one session see each their own list.
+func TestN40ListsAreNotCached(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		config := strings.Replace(hiding, `{`, `{"dependencies": {"a": {"scoped": true}}, "tools": {"a": {}}, `, 1)
+		r := newRig(t, config, nil)
 		s := mcp.NewServer(&mcp.Implementation{Name: "web"}, &mcp.ServerOptions{
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs = 600_000 },
 		})
 		addTool(s, "a")
 		addTool(s, "b")
-		session := connect(t, s, r.client(mcpcircuit.Options{}), "")
-		pass := func(d time.Duration) {
-			time.Sleep(d)
-			r.add(d)
+		session := r.connectGuarded(end, s, "")
+		us := toolset.WithScope(t.Context(), "us")
+		them := toolset.WithScope(t.Context(), "them")
+		for range 3 {
+			p, err := r.set.Allow(us, "a", nil)
+			require.NoError(t, err)
+			p.Settle(us, nil, errBackend)
 		}
-
-		r.trip("a")
-		pass(20 * time.Second)
-		page, err := session.ListTools(context.Background(), nil)
-		require.NoError(t, err)
-		require.Equal(t, []string{"b"}, names(page))
-		require.InDelta(t, 40_000, page.TTLMs, 10)
-		require.Equal(t, "private", page.CacheScope)
-
-		pass(40 * time.Second) // the client's cache lets go of it when the tool may be back
-		page, err = session.ListTools(context.Background(), nil)
+		for range 2 {
+			page, err := session.ListTools(us, nil)
+			require.NoError(t, err)
+			require.Zero(t, page.TTLMs)
+			require.Equal(t, "private", page.CacheScope)
+			if end == "client" { // a server in the same process does not get its client's scope
+				require.Equal(t, []string{"b"}, names(page))
+				page, err = session.ListTools(them, nil)
+				require.NoError(t, err)
+				require.Equal(t, []string{"a", "b"}, names(page))
+			}
+		}
+		r.add(time.Minute)
+		page, err := session.ListTools(us, nil)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "b"}, names(page))
-		require.Equal(t, 600_000, page.TTLMs)
-		require.Equal(t, "public", page.CacheScope)
-
-		// The list that is kept now outlives the next outage. The gate does not care.
-		r.trip("b")
-		require.Equal(t, []string{"a", "b"}, listed(t, session))
-		blocked(t, session, "b")
-	})
+	}
 }
 
-// Nobody knows when an operator's override ends.
-func TestTTLOfAnOverride(t *testing.T) {
-	r := newRig(t, hiding, nil)
+// A server that hides nothing leaves what its pages say of caching alone.
+func TestCachingOfAServerThatHidesNothing(t *testing.T) {
+	r := newRig(t, everything, nil)
 	s := mcp.NewServer(&mcp.Implementation{Name: "web"}, &mcp.ServerOptions{
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.TTLMs = 600_000 },
 	})
 	addTool(s, "a")
-	addTool(s, "b")
-	session := connect(t, r.guardServer(s), plainClient(), "")
-	healthy(t, session, "a")
-	require.NoError(t, r.set.SetOverride("a", toolcircuit.OverrideOpen))
-	page, err := session.ListTools(context.Background(), nil)
+	session := r.connectGuarded("server", s, "")
+	page, err := session.ListTools(t.Context(), nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"b"}, names(page))
-	require.Zero(t, page.TTLMs)
+	require.Equal(t, 600_000, page.TTLMs)
+	require.Equal(t, "public", page.CacheScope)
 }
 
 // While the server is down listing gives what it gave last, page by page, without an error and
@@ -412,6 +408,6 @@ func TestNullInAList(t *testing.T) {
 			return next(ctx, method, req)
 		}
 	})
-	mcpcircuit.New(r.set, mcpcircuit.Options{}).Client(c)
+	r.guard(mcpcircuit.Options{}).Client(c)
 	require.Equal(t, []string{"a"}, listed(t, connect(t, s, c, "")))
 }

@@ -1,7 +1,9 @@
 package mcpcircuit
 
 import (
+	"context"
 	"errors"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,10 +16,22 @@ import (
 // keys of a [toolcircuit.Result], and of what marks a list that stands in for another.
 const MetaKey = shared.MetaKey
 
-// resultOf returns what a call returned, or what the model reads in its place.
-func resultOf(res mcp.Result, blocked *toolcircuit.Result[any], err error) (mcp.Result, error) {
-	if err != nil || blocked == nil {
+// resultOf returns what a call of tool returned, or what the model reads in its place.
+func (g *Guard) resultOf(ctx context.Context, tool string, res mcp.Result, blocked *toolcircuit.Result[any], err error) (mcp.Result, error) {
+	if err != nil {
 		return res, err
+	}
+	if blocked == nil {
+		r, ok := res.(*mcp.CallToolResult)
+		if !ok || r == nil || r.NeedsInput() || r.InputRequests != nil {
+			return res, nil
+		}
+		if advice := shared.Advice(ctx, g.set, tool); advice != "" {
+			own := *r // the tool's may be that of other calls, too
+			own.Content = append(slices.Clip(r.Content), &mcp.TextContent{Text: advice})
+			return &own, nil
+		}
+		return res, nil
 	}
 	text, meta, err := shared.Blocked(*blocked)
 	if err != nil {
@@ -65,7 +79,7 @@ func judged(res mcp.Result, err error) (value any, seen error) {
 		return r, shared.ErrInput
 	case !r.IsError:
 		return r, nil
-	case r.Meta[MetaKey] != nil:
+	case shared.IsBlocked(r.Meta[MetaKey]):
 		return r, shared.ErrRefused
 	case r.GetError() != nil:
 		return r, r.GetError()

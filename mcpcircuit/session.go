@@ -17,7 +17,7 @@ import (
 // sessions knows the sessions that the host uses, what each has listed, and which took a dead
 // one's place. A session is forgotten when the host has let it go.
 type sessions struct {
-	renewed func(weak.Pointer[mcp.ClientSession], *session) *shared.Line[*mcp.ClientSession]
+	newLine func(weak.Pointer[mcp.ClientSession], *session) *shared.Line[*mcp.ClientSession]
 
 	mu     sync.Mutex
 	closed bool
@@ -27,8 +27,10 @@ type sessions struct {
 // session is what is known of a session that the host uses. The line's first session is nil and
 // stands for the host's own, which must not be kept from being forgotten.
 type session struct {
-	own  weak.Pointer[mcp.ClientSession] // the host's
-	line *shared.Line[*mcp.ClientSession]
+	own      weak.Pointer[mcp.ClientSession] // the host's
+	line     *shared.Line[*mcp.ClientSession]
+	receiver *receiver // of its client, nil if that is not known
+	bell     shared.Bell
 
 	mu    sync.Mutex
 	pages map[pageKey][]byte // as JSON, no more than maxPages
@@ -38,20 +40,27 @@ type session struct {
 
 // of returns what is known of s. The host may use a session that took another's place: it is on the
 // same line.
-func (x *sessions) of(s *mcp.ClientSession) *session {
+func (x *sessions) of(s *mcp.ClientSession, r *receiver) *session {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	key := weak.Make(s)
 	if known := x.known[key]; known != nil {
 		return known
 	}
-	known := &session{own: key, pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
-	known.line = x.renewed(key, known)
+	known := &session{own: key, receiver: r, pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
+	known.line = x.newLine(key, known)
 	if x.closed {
 		known.line.Close()
 	}
 	x.put(s, known)
 	return known
+}
+
+// find returns what is known of s, nil if nothing is.
+func (x *sessions) find(s *mcp.ClientSession) *session {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.known[weak.Make(s)]
 }
 
 func (x *sessions) put(s *mcp.ClientSession, known *session) {
@@ -142,6 +151,7 @@ func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSessi
 	g.sessions.mu.Lock()
 	defer g.sessions.mu.Unlock()
 	g.sessions.put(heir, known)
+	known.listChanged() // which may be another by now
 	return heir, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // MetaKey is the key in _meta of a blocked result's machine-readable copy, and of what marks a
@@ -27,6 +28,7 @@ const (
 	SetLevel    = "logging/setLevel"
 	Subscribe   = "resources/subscribe"
 	Unsubscribe = "resources/unsubscribe"
+	ListChanged = "notifications/tools/list_changed"
 )
 
 // ToolName returns name, or "", which is never guarded, if it would be a server's.
@@ -46,6 +48,20 @@ func Blocked(r toolcircuit.Result[any]) (text string, meta map[string]any, err e
 	}
 	err = json.Unmarshal(data, &meta)
 	return string(data), meta, err
+}
+
+// IsBlocked reports whether what a result has under MetaKey says that a circuit on the other end
+// refused the call.
+func IsBlocked(meta any) bool {
+	m, _ := meta.(map[string]any)
+	return m["status"] == string(toolcircuit.StatusBlocked)
+}
+
+// Advice returns what a run's session has to say to the model about a call of tool that ran, ""
+// if nothing. It is said once.
+func Advice(ctx context.Context, set *toolset.Set, tool string) string {
+	r, _ := toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, nil)
+	return r.Advice
 }
 
 // The codes of errors in JSON-RPC and MCP that say what they are about. An internal error

@@ -65,32 +65,24 @@ func (s *Servers) Saw(tool string, at *Server) {
 	Put(s.homes, tool, at, maxHomes)
 }
 
-// Annotation is what a list says of a tool: nil where it says nothing.
-type Annotation struct {
-	Tool       string // as the Set knows it
-	ReadOnly   *bool
-	Idempotent *bool
-}
-
-// Annotated takes in what a list says of tools. A tool that is said to be neither read-only nor
-// idempotent has side effects, unless the config says otherwise. Hints only ever raise that: a
-// server may say what it likes, and must not make a write look harmless.
-func (s *Servers) Annotated(set *toolset.Set, tools []Annotation) {
-	var raise []string
+// Raise takes in that tools have side effects by their annotations, where the config does not say
+// otherwise. Annotations only ever raise that: a server may say what it likes, and must not make a
+// write look harmless.
+func (s *Servers) Raise(set *toolset.Set, tools ...string) {
+	var news []string
 	s.mu.Lock()
-	for _, t := range tools {
-		writes := t.ReadOnly != nil && !*t.ReadOnly && t.Idempotent != nil && !*t.Idempotent
-		if writes && t.Tool != "" && !s.raised[t.Tool] && len(s.raised) < maxHomes {
+	for _, tool := range tools {
+		if tool != "" && !s.raised[tool] && len(s.raised) < maxHomes {
 			if s.raised == nil {
 				s.raised = map[string]bool{}
 			}
-			s.raised[t.Tool] = true
-			raise = append(raise, t.Tool)
+			s.raised[tool] = true
+			news = append(news, tool)
 		}
 	}
 	s.mu.Unlock()
-	if len(raise) > 0 {
-		set.RaiseSideEffects(raise...)
+	if len(news) > 0 {
+		set.RaiseSideEffects(news...)
 	}
 }
 

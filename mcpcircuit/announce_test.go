@@ -1,0 +1,211 @@
+package mcpcircuit_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit/mcpcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// newReal returns a Set on the real clock, which is the bubble's.
+func newReal(t *testing.T, config string) *toolset.Set {
+	c, err := toolset.Load(strings.NewReader(config))
+	require.NoError(t, err)
+	set, err := toolset.New(c, toolset.Options{})
+	require.NoError(t, err)
+	return set
+}
+
+func fail(t *testing.T, set *toolset.Set, tool string, times int) {
+	for range times {
+		p, err := set.Allow(t.Context(), tool, nil)
+		require.NoError(t, err)
+		p.Settle(t.Context(), nil, errBackend)
+	}
+}
+
+// N39: a client that lists once is told when tools go, and when they are due back, with no call
+// made. At each end, in both versions of the protocol.
+func TestN39ChangesAreAnnounced(t *testing.T) {
+	for _, version := range []string{"", legacy} {
+		for _, end := range []string{"server", "client"} {
+			t.Run(end+version, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					set := newReal(t, hiding)
+					guard := mcpcircuit.New(set, mcpcircuit.Options{})
+					defer guard.Close()
+					s := mcp.NewServer(&mcp.Implementation{Name: "web"}, &mcp.ServerOptions{PageSize: 2})
+					for _, name := range []string{"a", "b", "c", "d", "e"} {
+						addTool(s, name)
+					}
+					var told atomic.Int64
+					var session *mcp.ClientSession
+					var shown atomic.Value
+					list := func() (names []string) {
+						for tool, err := range session.Tools(context.Background(), nil) {
+							require.NoError(t, err)
+							names = append(names, tool.Name)
+						}
+						return names
+					}
+					c := mcp.NewClient(&mcp.Implementation{Name: "agent"}, &mcp.ClientOptions{
+						ToolListChangedHandler: func(_ context.Context, req *mcp.ToolListChangedRequest) {
+							require.Same(t, session, req.Session)
+							told.Add(1)
+							go func() { shown.Store(list()) }()
+						},
+					})
+					if end == "server" {
+						guard.Server(s)
+					} else {
+						guard.Client(c)
+					}
+					session = connect(t, s, c, version)
+					settle := func(d time.Duration) {
+						time.Sleep(d)
+						synctest.Wait()
+					}
+					require.Equal(t, []string{"a", "b", "c", "d", "e"}, list())
+					settle(time.Second)
+					told.Store(0)
+					fail(t, set, "c", 3)
+					settle(time.Second)
+					require.EqualValues(t, 1, told.Load())
+					require.Equal(t, []string{"a", "b", "d", "e"}, shown.Load(), "no gap in the pages")
+					settle(58 * time.Second)
+					require.EqualValues(t, 1, told.Load())
+					settle(2 * time.Second)
+					require.EqualValues(t, 2, told.Load(), "due back")
+					require.Equal(t, []string{"a", "b", "c", "d", "e"}, shown.Load())
+
+					fail(t, set, "c", 1) // as the probe
+					settle(time.Second)
+					require.EqualValues(t, 3, told.Load())
+					require.NoError(t, set.Reset("c"))
+					settle(time.Second)
+					require.EqualValues(t, 4, told.Load())
+
+					guard.Close()
+					settle(time.Second)
+					fail(t, set, "c", 3)
+					settle(time.Second)
+					require.EqualValues(t, 4, told.Load(), "nothing is announced after Close")
+				})
+			})
+		}
+	}
+}
+
+// A renewed session may have another list: the host hears of it, by the session that it knows.
+func TestRenewalIsAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		var session *mcp.ClientSession
+		var told atomic.Int64
+		x.client = mcp.NewClient(&mcp.Implementation{Name: "agent"}, &mcp.ClientOptions{
+			ToolListChangedHandler: func(_ context.Context, req *mcp.ToolListChangedRequest) {
+				require.Same(t, session, req.Session)
+				told.Add(1)
+			},
+		})
+		x.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return x.connect(ctx)
+		}}).Client(x.client)
+		session = x.session()
+		x.kill()
+		synctest.Wait()
+		healthy(t, session, "search")
+		synctest.Wait()
+		require.EqualValues(t, 1, told.Load())
+		addTool(x.server, "more") // the new session's own news
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 2, told.Load())
+	})
+}
+
+// What a tool's annotations say raises its side effects, where the config says nothing.
+func TestAnnotations(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		t.Run(end, func(t *testing.T) {
+			config := strings.Replace(everything, `{`, `{"tools": {"declared": {"sideEffects": false}}, `, 1)
+			r := newRig(t, config, nil)
+			s := mcp.NewServer(&mcp.Implementation{Name: "bank"}, nil)
+			for name, a := range map[string]*mcp.ToolAnnotations{
+				"pay":      {},
+				"declared": {},
+				"read":     {ReadOnlyHint: true},
+				"put":      {IdempotentHint: true},
+				"plain":    nil,
+			} {
+				mcp.AddTool(s, &mcp.Tool{Name: name, Annotations: a}, func(context.Context, *mcp.CallToolRequest, in) (*mcp.CallToolResult, any, error) {
+					return nil, nil, nil
+				})
+			}
+			session := r.connectGuarded(end, s, "")
+			if end == "client" {
+				_, err := session.ListTools(t.Context(), nil)
+				require.NoError(t, err)
+			} else {
+				healthy(t, session, "read")
+			}
+			for name, want := range map[string]time.Duration{
+				"pay": 2 * time.Minute, "declared": time.Minute, "read": time.Minute, "put": time.Minute, "plain": time.Minute,
+			} {
+				r.trip(name)
+				require.EqualValues(t, want.Milliseconds(), blocked(t, session, name).RetryAfterMS, name)
+			}
+		})
+	}
+}
+
+// A run's advice reaches the model as a text at the end of a result, and endTurn in a refusal.
+func TestAdviceAndEndTurn(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		t.Run(end, func(t *testing.T) {
+			r := newRig(t, everything, nil)
+			run, err := r.set.Session("run", toolset.Limits{Refused: 1})
+			require.NoError(t, err)
+			s, tools := newServer("web", "search")
+			in := func(next mcp.MethodHandler) mcp.MethodHandler {
+				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+					return next(toolset.WithSession(ctx, run), method, req)
+				}
+			}
+			c := plainClient()
+			if end == "server" {
+				r.guardServer(s).AddReceivingMiddleware(in)
+			} else {
+				r.guard(mcpcircuit.Options{}).Client(c)
+				c.AddSendingMiddleware(in)
+			}
+			session := connect(t, s, c, "")
+			kept := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such page"}}}
+			tools["search"].answer(kept)
+			advised := ""
+			for i := range 20 {
+				res, err := call(session, "search")
+				require.NoError(t, err)
+				if len(res.Content) > 1 {
+					advised = res.Content[len(res.Content)-1].(*mcp.TextContent).Text
+					require.Equal(t, "no such page", text(res))
+				}
+				if strings.Contains(text(res), `"endTurn":true`) {
+					require.NotEmpty(t, advised, fmt.Sprint("after ", i))
+					require.Len(t, kept.Content, 1, "the tool's own result is not touched")
+					return
+				}
+			}
+			t.Fatal("never refused")
+		})
+	}
+}
