@@ -338,7 +338,7 @@ func (j *judgement) look(err error, b branch) Verdict {
 	if j.refused = j.refused || b.pass(err); j.refused {
 		return Verdict{} // which decides, whatever else there is
 	}
-	one, several := unwrap(err)
+	several, one := unwrap(err)
 	if one != nil {
 		return j.look(one, b)
 	}
@@ -363,10 +363,10 @@ func (b *branch) end() Verdict {
 
 // unwrap returns what err wraps, without nils: one error, or several. Unlike errors.Is it leaves
 // out typed nils, whose methods would panic.
-func unwrap(err error) (one error, several []error) {
+func unwrap(err error) (several []error, one error) {
 	defer func() {
 		if recover() != nil { // a method of somebody else's
-			one, several = nil, nil
+			several, one = nil, nil
 		}
 	}()
 	switch e := err.(type) {
@@ -380,7 +380,7 @@ func unwrap(err error) (one error, several []error) {
 			several = slices.DeleteFunc(slices.Clone(several), func(err error) bool { return isNil(err) })
 		}
 	}
-	return one, several
+	return several, one
 }
 
 // tree returns err and all that it wraps in the order of [errors.Is], an error before those
@@ -400,7 +400,7 @@ func walk(err error, left *int, yield func(error) bool) bool {
 	if *left--; *left < 0 || !yield(err) {
 		return false
 	}
-	one, several := unwrap(err)
+	several, one := unwrap(err)
 	for _, err := range several {
 		if !walk(err, left, yield) {
 			return false
@@ -538,7 +538,7 @@ func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict
 			return v
 		}
 	}
-	one, several := unwrap(err)
+	several, one := unwrap(err)
 	for _, err := range several {
 		best = stronger(best, forError(err, rule, left))
 	}

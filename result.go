@@ -395,7 +395,7 @@ func undialed(err error, depth int) bool {
 	if op, ok := err.(*net.OpError); ok && op.Op == "dial" || err == syscall.ECONNREFUSED {
 		return true
 	}
-	one, several := unwrap(err)
+	several, one := unwrap(err)
 	for _, err := range several {
 		if !undialed(err, depth-1) {
 			return false

@@ -1250,7 +1250,7 @@ func TestSpreadOfTheLongestWait(t *testing.T) {
 	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: math.MaxInt64, Jitter: 1})
 	d.do(errDown)
 	for range 10 {
-		assert.EqualValues(t, math.MaxInt64/1_000_000+1, d.blocked(d.refusal()).RetryAfterMS)
+		assert.Equal(t, int64(math.MaxInt64/1_000_000+1), d.blocked(d.refusal()).RetryAfterMS)
 	}
 }
 
