@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolcircuit/toolcircuit"
+	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
@@ -101,7 +102,7 @@ func (g *Guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename f
 	list.Meta = maps.Clone(page.Meta)
 	tools := slices.DeleteFunc(slices.Clone(page.Tools), func(t *mcp.Tool) bool { return t != nil && t.Name == bell })
 	list.Tools = toolset.Visible(ctx, g.set, tools, name)
-	if c := g.set.Config(); c.Hide == toolset.HideOpen && !c.Disabled {
+	if shared.Hides(g.set) {
 		list.TTLMs, list.CacheScope = 0, "private"
 	}
 	return &list

@@ -28,16 +28,22 @@ import (
 // out on another session once more if it was surely not executed: the SDK knew that its session
 // was gone, or its own response was 404. So does a call of a tool without side effects that was
 // answered 400: some servers say so that they do not know a session.
+//
+// When the Set hides tools, and when they are due back or a session was renewed, the handlers that
+// Client.OnNotification has hear notifications/tools/list_changed, in a goroutine of their own. What
+// the client lists is the host's to filter by [toolset.Visible].
 type Conn struct {
 	guard  *Guard
 	server *shared.Server
 	dial   func() (link, error) // not started
 	line   *shared.Line[link]
 	closed atomic.Bool
+	bell   shared.Bell
 	ended  chan struct{} // closed by Close
 	ids    atomic.Int64
 
 	mu        sync.Mutex
+	forget    func() // ends announcements
 	onNotify  func(mcp.JSONRPCNotification)
 	onRequest transport.RequestHandler
 	version   string                    // that the client has set, over HTTP
@@ -82,9 +88,10 @@ func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if !c.guard.set.Guards(tool) {
 			return x.Forward(ctx)
 		}
-		return resultOf(x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
+		res, blocked, err := x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
 			return judged(ctx, res, err, nil)
-		}))
+		})
+		return c.guard.resultOf(ctx, tool, res, blocked, err)
 	}
 }
 
@@ -168,10 +175,26 @@ func (c *Conn) Start(ctx context.Context) error {
 		}
 		l.Close()
 	}
+	forget := c.guard.announcer.Add(c.listChanged)
 	c.mu.Lock()
-	c.line = line
+	c.line, c.forget = line, forget
 	c.mu.Unlock()
 	return nil
+}
+
+// listChanged tells the client's handlers that its list of tools has changed.
+func (c *Conn) listChanged() {
+	if c.closed.Load() {
+		return
+	}
+	c.mu.Lock()
+	handle := c.onNotify
+	c.mu.Unlock()
+	if handle != nil {
+		c.bell.Ring(func() {
+			handle(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: shared.ListChanged}})
+		})
+	}
 }
 
 // begin starts a session.
@@ -257,6 +280,7 @@ func (c *Conn) renew(ctx context.Context) (_ link, err error) {
 			return nil, err
 		}
 	}
+	c.listChanged() // which may be another by now
 	return l, nil
 }
 
@@ -311,19 +335,29 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 	x := exchange[*transport.JSONRPCResponse](ctx, c, req.Method, func(ctx context.Context, l link) (*transport.JSONRPCResponse, error) {
 		return c.send(ctx, l, req)
 	})
+	var res *transport.JSONRPCResponse
+	var err error
 	if req.Method == shared.ListTools && x.Circuit != nil {
-		res, _, err := x.Fetch(ctx)
-		return res, err
+		res, _, err = x.Fetch(ctx)
+	} else {
+		res, err = x.Forward(ctx)
 	}
-	res, err := x.Forward(ctx)
 	if err == nil && res.Error == nil {
-		c.note(req)
+		c.note(req, res)
 	}
 	return res, err
 }
 
-// note notes what a new session must be told again.
-func (c *Conn) note(req transport.JSONRPCRequest) {
+// note notes what a new session must be told again, and what a list says of tools.
+func (c *Conn) note(req transport.JSONRPCRequest, res *transport.JSONRPCResponse) {
+	if req.Method == shared.ListTools {
+		writes := shared.Writes(res.Result)
+		for i, tool := range writes {
+			writes[i] = shared.ToolName(c.guard.Name(c.server.Name, tool))
+		}
+		c.guard.servers.Raise(c.guard.set, writes...)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch req.Method {
@@ -384,14 +418,17 @@ func (c *Conn) GetSessionId() string {
 
 // Close ends the connection. A session that is being made is closed when it comes.
 func (c *Conn) Close() error {
-	line := c.session()
 	if c.closed.Swap(true) {
 		return nil
 	}
 	close(c.ended)
+	c.mu.Lock()
+	line, forget := c.line, c.forget
+	c.mu.Unlock()
 	if line == nil {
 		return nil
 	}
+	forget()
 	l, _ := line.Close()
 	return l.Close()
 }

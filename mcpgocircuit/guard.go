@@ -25,6 +25,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -56,10 +58,12 @@ type Options struct {
 // either. All methods are safe for concurrent use.
 type Guard struct {
 	Options
-	set     *toolset.Set
-	base    context.Context // ends with Close
-	close   context.CancelFunc
-	servers shared.Servers
+	set       *toolset.Set
+	base      context.Context // ends with Close
+	close     context.CancelFunc
+	announcer *shared.Announcer
+	servers   shared.Servers
+	asked     sync.Map // tools of a server whose annotations are known
 }
 
 // New returns a guard with the circuits of a Set. A nil set or a negative ReconnectTimeout panics.
@@ -76,10 +80,18 @@ func New(set *toolset.Set, o Options) *Guard {
 	o.ReconnectTimeout = cmp.Or(o.ReconnectTimeout, 30*time.Second)
 	g := &Guard{Options: o, set: set}
 	g.base, g.close = context.WithCancel(context.Background())
+	g.announcer = shared.NewAnnouncer(g.base, set)
 	return g
 }
 
-// Close ends what the guard does by itself. Circuits and connections go on; a connection ends with
+// Server announces to a server's clients when the Set hides tools, and when they are due back, by
+// notifications/tools/list_changed. The server needs [server.WithToolCapabilities](true), [Guard.Hide]
+// and [Guard.Middleware].
+func (g *Guard) Server(s *server.MCPServer) {
+	g.announcer.Add(func() { s.SendNotificationToAllClients(shared.ListChanged, nil) })
+}
+
+// Close ends what the guard does by itself: no change of a list is announced any more. Circuits and connections go on; a connection ends with
 // its client's Close.
 func (g *Guard) Close() { g.close() }
 
@@ -89,7 +101,8 @@ func (g *Guard) Close() { g.close() }
 // A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
 // blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call whose
 // handler returned the refusal of a circuit within. What any other call returned is passed on
-// as it is, panics too. A tool that the Set does not guard is never refused. The context of the
+// as it is, panics too, with the advice of the run's [toolset.Session] as a text at its end, if there
+// is any. A tool that the Set does not guard is never refused. The context of the
 // handler is [toolset.Permit.Context]: it ends with the CallTimeout in the tool's policy.
 //
 // A circuit judges by codes and types, the same on both ends. An error is what it is to
@@ -98,6 +111,10 @@ func (g *Guard) Close() { g.close() }
 // the error that [Report] was told, or a [*ToolError], which no rule knows. A result that asks for
 // input counts for nothing, and is load shedding, so rate_limited, if it names no input. See
 // [Transport] for what HTTP says.
+//
+// A tool whose annotations say that it is neither read-only nor idempotent has side effects, where
+// the config does not say otherwise: on a server from its first call on, except that the four hints
+// which [mcp.NewTool] gives to every tool say nothing; on a client's [Conn] once it is listed.
 func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	if next == nil {
 		panic("mcpgocircuit: Guard.Middleware: the handler is nil")
@@ -106,8 +123,9 @@ func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if req.Params.Task != nil && server.ServerFromContext(ctx) != nil {
 			ctx = context.WithoutCancel(ctx) // which the SDK ends with the request that began the task
 		}
+		g.learn(ctx, req.Params.Name)
 		n, h, inner := new(note), new(shared.Hint), ctx
-		return resultOf(shared.Serve(ctx, g.set, req.Params.Name, req.Params.Arguments,
+		res, blocked, err := shared.Serve(ctx, g.set, req.Params.Name, req.Params.Arguments,
 			func(ctx context.Context) (*mcp.CallToolResult, error) {
 				inner = ctx
 				return next(shared.WithHint(context.WithValue(ctx, noteKey{}, n), h), req)
@@ -117,15 +135,50 @@ func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 					err = h.Read(inner, err, signs(err)).Err
 				}
 				return judged(ctx, res, err, n)
-			}))
+			})
+		return g.resultOf(ctx, req.Params.Name, res, blocked, err)
 	}
 }
 
-// resultOf returns what a call returned, or what the model reads in its place. That has no
+// learn reads the annotations of a server's tool when it is first called. Those that the SDK gives
+// to a tool with none say nothing.
+func (g *Guard) learn(ctx context.Context, tool string) {
+	s := server.ServerFromContext(ctx)
+	if s == nil {
+		return
+	}
+	if _, known := g.asked.Load(tool); known {
+		return
+	}
+	t := s.GetTool(tool)
+	if t == nil {
+		return
+	}
+	g.asked.Store(tool, true)
+	is := func(hint *bool, value bool) bool { return hint != nil && *hint == value }
+	a := t.Tool.Annotations
+	given := !(is(a.ReadOnlyHint, false) && is(a.DestructiveHint, true) && is(a.IdempotentHint, false) && is(a.OpenWorldHint, true))
+	if given && is(a.ReadOnlyHint, false) && is(a.IdempotentHint, false) {
+		g.servers.Raise(g.set, shared.ToolName(tool))
+	}
+}
+
+// resultOf returns what a call of tool returned, or what the model reads in its place. That has no
 // StructuredContent, because the tool may have an output schema, which it would break.
-func resultOf(res *mcp.CallToolResult, blocked *toolcircuit.Result[any], err error) (*mcp.CallToolResult, error) {
-	if err != nil || blocked == nil {
+func (g *Guard) resultOf(ctx context.Context, tool string, res *mcp.CallToolResult, blocked *toolcircuit.Result[any], err error) (*mcp.CallToolResult, error) {
+	if err != nil {
 		return res, err
+	}
+	if blocked == nil {
+		if res == nil || res.NeedsInput() {
+			return res, nil
+		}
+		if advice := shared.Advice(ctx, g.set, tool); advice != "" {
+			own := *res // the tool's may be that of other calls, too
+			own.Content = append(slices.Clip(res.Content), mcp.NewTextContent(advice))
+			return &own, nil
+		}
+		return res, nil
 	}
 	text, meta, err := shared.Blocked(*blocked)
 	if err != nil {
@@ -145,7 +198,7 @@ func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result
 	all := len(result.Tools)
 	result.Tools = toolset.Visible(ctx, g.set, result.Tools, mcp.Tool.GetName)
 	if len(result.Tools) < all && mcp.IsModernProtocol(server.RequestProtocolVersion(ctx)) {
-		result.SetCacheHints(0, mcp.CacheScopePrivate) // it must not outlive the opening
+		result.SetCacheHints(0, mcp.CacheScopePrivate) // it holds for a scope and a moment
 	}
 }
 

@@ -74,7 +74,7 @@ func judged(ctx context.Context, res *mcp.CallToolResult, err error, n *note) (v
 		return res, shared.ErrBusy
 	case res.NeedsInput():
 		return res, shared.ErrInput
-	case res.Meta != nil && res.Meta.AdditionalFields[MetaKey] != nil:
+	case res.Meta != nil && shared.IsBlocked(res.Meta.AdditionalFields[MetaKey]):
 		return res, shared.ErrRefused
 	}
 	inner := toolcircuit.Outcome{Value: res.StructuredContent}

@@ -342,9 +342,14 @@ func (c *tsClient) next() map[string]any {
 
 func (c *tsClient) do(what map[string]any) map[string]any {
 	c.Helper()
+	c.send(what)
+	return c.next()
+}
+
+func (c *tsClient) send(what map[string]any) {
+	c.Helper()
 	text, err := json.Marshal(what)
 	require.NoError(c, err)
 	_, err = c.in.Write(append(text, '\n'))
 	require.NoError(c, err)
-	return c.next()
 }

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ type Announcer struct {
 	set  *toolset.Set
 	base context.Context
 
-	mu    sync.Mutex
-	tells []func()
+	mu      sync.Mutex
+	started bool
+	tells   map[int]func()
+	next    int
 }
 
 // NewAnnouncer returns an Announcer that ends with base.
@@ -25,12 +28,22 @@ func NewAnnouncer(base context.Context, set *toolset.Set) *Announcer {
 	return &Announcer{set: set, base: base}
 }
 
-// Add adds one who is to be told. tell must not block. The first one starts the one goroutine.
-func (a *Announcer) Add(tell func()) {
+// Add adds one who is to be told, until remove is called. tell must not block. The first one starts
+// the one goroutine.
+func (a *Announcer) Add(tell func()) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tells = append(a.tells, tell); len(a.tells) == 1 {
+	if !a.started {
+		a.started, a.tells = true, map[int]func(){}
 		go a.run()
+	}
+	id := a.next
+	a.next++
+	a.tells[id] = tell
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.tells, id)
 	}
 }
 
@@ -66,7 +79,7 @@ func (a *Announcer) run() {
 
 func (a *Announcer) tell() {
 	a.mu.Lock()
-	tells := a.tells
+	tells := slices.Collect(maps.Values(a.tells))
 	a.mu.Unlock()
 	for _, tell := range tells {
 		tell()
