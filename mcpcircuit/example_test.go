@@ -61,18 +61,13 @@ func ExampleGuard_Server() {
 	// blocked dependency_open false
 }
 
-// A client of a server behind HTTP: its connecting has a circuit of its own, and a session that
-// is lost is replaced.
+// A client of a server behind HTTP, with a new session where one has died.
 func ExampleOptions() {
 	var set *toolset.Set // from toolset.New
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1.0.0"}, nil)
 	httpClient := &http.Client{Transport: mcpcircuit.Transport(nil)}
-	dial := toolcircuit.MustNew("weather-dial", toolcircuit.Options{})
-
 	connect := func(ctx context.Context) (*mcp.ClientSession, error) {
-		return toolcircuit.Do(ctx, dial, func(ctx context.Context) (*mcp.ClientSession, error) {
-			return client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: "https://weather.example/mcp", HTTPClient: httpClient}, nil)
-		})
+		return client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: "https://weather.example/mcp", HTTPClient: httpClient}, nil)
 	}
 	guard := mcpcircuit.New(set, mcpcircuit.Options{
 		Reconnect: func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error) {
@@ -88,10 +83,47 @@ func ExampleOptions() {
 	defer session.Close()
 }
 
+// A client whose server dies between two calls: the second goes out on a new session.
 func ExampleGuard_Client() {
-	var set *toolset.Set // from toolset.New
+	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1.0.0"}, nil)
-	guard := mcpcircuit.New(set, mcpcircuit.Options{})
+	var serving *mcp.ServerSession
+	connect := func(ctx context.Context) (*mcp.ClientSession, error) {
+		server := mcp.NewServer(&mcp.Implementation{Name: "web", Version: "1.0.0"}, nil)
+		mcp.AddTool(server, &mcp.Tool{Name: "search"}, func(context.Context, *mcp.CallToolRequest, query) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "found"}}}, nil, nil
+		})
+		near, far := mcp.NewInMemoryTransports()
+		if serving, err = server.Connect(context.WithoutCancel(ctx), far, nil); err != nil {
+			return nil, err
+		}
+		return client.Connect(ctx, near, nil)
+	}
+	guard := mcpcircuit.New(set, mcpcircuit.Options{
+		Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) { return connect(ctx) },
+	})
 	defer guard.Close()
 	guard.Client(client)
+
+	ctx := context.Background()
+	session, err := connect(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close()
+	for range 2 {
+		res, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "search", Arguments: query{"gophers"}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Content[0].(*mcp.TextContent).Text)
+		serving.Close() // the server dies
+		session.Wait()
+	}
+	// Output:
+	// found
+	// found
 }

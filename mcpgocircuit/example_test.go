@@ -31,8 +31,10 @@ func Example() {
 	hooks.AddAfterListTools(guard.Hide)
 	s := server.NewMCPServer("example", "1",
 		server.WithRecovery(), // outermost, so that the guard sees a panic as what it is
+		server.WithToolCapabilities(true),
 		server.WithToolHandlerMiddleware(guard.Middleware),
 		server.WithHooks(hooks))
+	guard.Server(s) // tells clients when tools go, and when they are due back
 	s.AddTool(mcp.NewTool("web_search"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 42e9} // as CheckResponse returns it
 	})
@@ -70,9 +72,10 @@ func ExampleGuard_HTTP() {
 	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 	defer guard.Close()
 	hc := &http.Client{Transport: mcpgocircuit.Transport(nil)}
-	conn := guard.HTTP("weather", func() (transport.Interface, error) {
+	dial := func() (transport.Interface, error) {
 		return transport.NewStreamableHTTP("https://weather.example/mcp", transport.WithHTTPBasicClient(hc))
-	})
+	}
+	conn := guard.HTTP("weather", dial)
 	c := client.NewClient(conn) // to be started and initialized as ever
 	defer c.Close()
 	call := conn.Guard(c.CallTool)
