@@ -63,6 +63,16 @@ import (
 //	R49   maximhq/bifrost#4314                        TestListingWhileTheServerIsDown, TestHalfAList
 //	R50   maximhq/bifrost#6885                        TestTTL
 //	R52   modelcontextprotocol/python-sdk#1577        TestHangingServer
+//	N31   payments over MCP                           TestN31HandlersContext
+//	N32   lost calls                                  TestN32LostCallIsACall
+//	N33   agigante80/actual-mcp-server#188            TestN33SessionForgotten, TestN33WriteIsNotSentAgain, TestN33BadRequestIsTheCallsOwn
+//	N34   charmbracelet/crush#758, google/adk-go#505  TestN34NextCallRenews
+//	N35   npx servers                                 TestN35SlowStart
+//	N36   gateways that refuse a ping                 TestN36PingRefused
+//	N37   a stopped server on a pipe                  TestN37FullPipe
+//	N39   tools/list in an outage                     TestN39ChangesAreAnnounced
+//	N40   two tenants, one session                    TestN40ListsAreNotCached
+//	N41   refusals within a handler                   TestN41RefusedWithin
 //
 // Left to the host: A053 and A055 (shared state), A097 (failover between servers).
 

@@ -223,3 +223,26 @@ func TestPingAnsweredWithAnError(t *testing.T) {
 	r.add(time.Minute)
 	healthy(t, session, "search")
 }
+
+// Who forgets Transport still has a circuit: what the SDK could not deliver is unavailable.
+func TestWithoutTransport(t *testing.T) {
+	r, h := newRig(t, everything, nil), newHost(t)
+	s, _ := newServer("web", "search")
+	h.start(s, nil)
+	pool := &http.Transport{}
+	defer pool.CloseIdleConnections()
+	session, err := r.client(mcpcircuit.Options{}).Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: "http://" + h.addr, HTTPClient: &http.Client{Transport: pool}, DisableStandaloneSSE: true,
+	}, &mcp.ClientSessionOptions{ProtocolVersion: legacy})
+	require.NoError(t, err)
+	h.answering(http.StatusServiceUnavailable)
+	for range 3 {
+		lost(t, session, "search")
+	}
+	require.Equal(t, toolcircuit.KindUnavailable, blocked(t, session, "search").Cause)
+	h.intercept(nil)
+	r.add(time.Minute)
+	healthy(t, session, "search")
+	h.kill()
+	session.Close()
+}

@@ -3,6 +3,7 @@ package mcpgocircuit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,6 +33,8 @@ type host struct {
 	address atomic.Value // of running, or of the last that ran
 	trouble atomic.Value // a http.HandlerFunc that answers calls of tools in the server's place
 	serve   http.HandlerFunc
+
+	refusePing atomic.Int64 // with this status, unless it is 0
 }
 
 func (h *host) start(s *server.MCPServer) {
@@ -43,6 +46,10 @@ func (h *host) start(s *server.MCPServer) {
 			return
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		if status := h.refusePing.Load(); status != 0 && strings.Contains(string(body), `"method":"ping"`) {
+			w.WriteHeader(int(status))
+			return
+		}
 		trouble, _ := h.trouble.Load().(http.HandlerFunc)
 		if trouble != nil && strings.Contains(string(body), `"method":"tools/call"`) {
 			trouble(w, r)
@@ -460,5 +467,35 @@ func TestServerOverHTTP(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "fine", text(t, res))
 		})
+	}
+}
+
+// N36: a gateway that refuses a ping and lets calls through is there.
+func TestN36PingRefused(t *testing.T) {
+	for _, version := range versions {
+		for _, status := range []int{400, 401, 403, 404, 405, 410, 501} {
+			t.Run(fmt.Sprint(version, " ", status), func(t *testing.T) {
+				r := newRig(t, "", toolset.Options{})
+				h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+				conn, c, _ := h.conn(r.Set, version)
+				call := conn.Guard(c.CallTool)
+				h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }))
+				for range 3 {
+					_, err := call(t.Context(), request("search"))
+					require.Error(t, err)
+				}
+				res, err := call(t.Context(), request("search"))
+				requireBlocked(t, res, err)
+				h.trouble.Store(http.HandlerFunc(nil))
+				h.refusePing.Store(int64(status))
+				r.clock.Add(time.Minute)
+				for range 2 {
+					res, err = call(t.Context(), request("search"))
+					require.NoError(t, err)
+					require.Equal(t, "fine", text(t, res))
+				}
+				require.Equal(t, closed, r.state("mcp:web"))
+			})
+		}
 	}
 }

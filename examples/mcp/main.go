@@ -32,9 +32,9 @@ type place struct {
 }
 
 // newServer makes a guarded server with a tool that asks api and one that needs nobody.
-func newServer(set *toolset.Set, api string) *mcp.Server {
+func newServer(guard *mcpcircuit.Guard, api string) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "1.0.0"}, nil)
-	mcpcircuit.New(set, mcpcircuit.Options{}).Server(server) // the one line
+	guard.Server(server) // the one line
 
 	mcp.AddTool(server, &mcp.Tool{Name: "forecast", Description: "Tomorrow's weather"},
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ place) (*mcp.CallToolResult, any, error) {
@@ -89,7 +89,9 @@ func run(ctx context.Context) error {
 	}
 	api := startAPI()
 	defer api.Close()
-	session, err := connect(ctx, newServer(set, api.URL))
+	guard := mcpcircuit.New(set, mcpcircuit.Options{})
+	defer guard.Close()
+	session, err := connect(ctx, newServer(guard, api.URL))
 	if err != nil {
 		return err
 	}
