@@ -226,6 +226,9 @@ type slotKey struct{ *circuit }
 // IsProbe reports whether ctx is that of an operation which is a probe, or is derived from
 // one: then its outcome decides if a circuit closes.
 func IsProbe(ctx context.Context) bool {
+	if ctx == nil {
+		panic("toolcircuit: IsProbe: ctx is nil")
+	}
 	_, ok := ctx.Value(probeKey{}).(bool)
 	return ok
 }
@@ -406,7 +409,7 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 		}
 	}
 	if p.c.tool.monitor && v.Kind.ClientError() {
-		if _, unsent := invalidText(o.Err); !unsent {
+		if o.Err == nil || judge(o.Err).fate != unsent { // what reached nobody proves no health
 			v.Effect = EffectHeal
 		}
 	}

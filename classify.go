@@ -290,8 +290,41 @@ type judgement struct {
 	refused bool      // ErrCircuitOpen is in it
 	decided bool      // by a marker above all branches
 	invalid []*marker // the outermost of [Invalid] in each branch
+	fate    fate      // of the call, as far as all branches agree
+	ends    int       // of branches
 
 	left int // how many errors may still be looked at
+}
+
+// fate is what an error proves of the call that it came from.
+type fate uint8
+
+const (
+	unproven fate = iota // nobody can know how far the dependency had come
+	unsent               // nothing was sent
+	answered             // the dependency answered
+)
+
+// fateOf returns what a failure of kind k proves. Unavailable is no answer: a status 500 does not say
+// how far the dependency had come.
+func fateOf(k Kind) fate {
+	if k == KindOK || k == KindRateLimited || k.ClientError() {
+		return answered
+	}
+	return unproven
+}
+
+// end takes in that a branch ends with verdict v and, if something on its way says so, unsent.
+func (j *judgement) end(v Verdict, local bool) {
+	f := fateOf(v.Kind)
+	if local {
+		f = unsent
+	}
+	if j.ends++; j.ends == 1 {
+		j.fate = f
+	} else if j.fate != f {
+		j.fate = unproven
+	}
 }
 
 // maxNodes bounds the errors looked at in one tree, so that an Unwrap method that leads back
@@ -315,6 +348,7 @@ type branch struct {
 	general Verdict     // what holds if no rule knows anything more specific
 	request bool        // inside a *url.Error
 	marked  bool        // inside a marker
+	local   bool        // nothing was sent
 	trunk   bool        // nothing has branched
 }
 
@@ -322,16 +356,19 @@ type branch struct {
 // to err.
 func (j *judgement) look(err error, b branch) Verdict {
 	if j.left--; j.left < 0 {
-		return b.end()
+		return j.endOf(&b)
 	}
 	if m, ok := err.(*marker); ok && !b.marked {
 		j.decided = b.trunk
-		if m.verdict == KindInvalid.verdict() {
+		local := m.verdict == KindInvalid.verdict()
+		if local {
 			j.invalid = append(j.invalid, m)
 		}
 		var inner Verdict
-		if !isNil(m.err) {
-			inner = j.look(m.err, branch{marked: true})
+		if isNil(m.err) {
+			j.end(Verdict{}, local)
+		} else {
+			inner = j.look(m.err, branch{marked: true, local: local})
 		}
 		return m.verdict.complete(inner.orUnknown())
 	}
@@ -348,17 +385,19 @@ func (j *judgement) look(err error, b branch) Verdict {
 		best = stronger(best, j.look(err, b))
 	}
 	if len(several) == 0 {
-		best = b.end()
+		best = j.endOf(&b)
 	}
 	return best
 }
 
-// end returns the verdict of a branch that ends here.
-func (b *branch) end() Verdict {
-	if b.verdict == (Verdict{}) {
-		return b.general
+// endOf returns the verdict of a branch that ends here.
+func (j *judgement) endOf(b *branch) Verdict {
+	v := b.verdict
+	if v == (Verdict{}) {
+		v = b.general
 	}
-	return b.verdict
+	j.end(v, b.local)
+	return v
 }
 
 // unwrap returns what err wraps, without nils: one error, or several. Unlike errors.Is it leaves

@@ -79,7 +79,10 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		others = ""
 	default:
 		why = dependency + " " + plain(b.Cause) + evidence(b, e)
-		if e.capped && b.State != StateHalfOpen {
+		switch {
+		case e.capped && b.State == StateHalfOpen:
+			others = "other tools remain usable"
+		case e.capped:
 			others = "treat it as unavailable for this task; other tools remain usable"
 		}
 		switch {
@@ -109,7 +112,7 @@ func failureMessage(b Blocked, e *OpenError, t *Tool, tool, dependency string) s
 		what, doubt = " failed: ", "whether it took effect is not known"
 	case !*b.Executed:
 		what, why = " was not executed: ", dependency+" could not be reached"
-		if b.Cause == KindInvalid {
+		if b.Cause == KindInvalid && b.Detail != "" {
 			why = "its arguments are invalid"
 		}
 	}
@@ -131,6 +134,8 @@ func failureMessage(b Blocked, e *OpenError, t *Tool, tool, dependency string) s
 		do = "before you call it again, check whether it did; if you cannot, tell the user"
 	case manual:
 		do = options(b, "")
+	case *b.Retryable && e != nil && e.capped:
+		hope, do = "treat it as unavailable for this task", options(b, "")
 	case *b.Retryable && ban != "":
 		hope, do = "this is temporary", options(b, "")
 	case *b.Retryable:
@@ -270,17 +275,15 @@ func (c *circuit) spread() float64 {
 	return float64(n>>11) / (1 << 53)
 }
 
-// detail writes into b what the tool itself says about err, and reports whether the mark [Invalid]
-// decides.
-func (c *ToolCircuit) detail(b *Blocked, err error) (invalid bool) {
+// detail writes into b what the tool itself says about err.
+func (c *ToolCircuit) detail(b *Blocked, err error) {
 	if b.Cause == KindInvalid {
-		c.safely(func() { b.Detail, invalid = invalidText(err) }) // because methods of err may panic
+		c.safely(func() { b.Detail, _ = invalidText(err) }) // because methods of err may panic
 	}
 	if c.tool.Detail != nil {
 		c.safely(func() { b.Detail = cmp.Or(c.tool.Detail(err), b.Detail) })
 	}
 	b.Detail = cut(strings.ToValidUTF8(b.Detail, "\uFFFD"), 500)
-	return invalid
 }
 
 // cut returns the runes of text that have room in n bytes.

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -210,6 +208,27 @@ func (r Result[T]) Or(value T, source string) Result[T] {
 // call takes its word. Nobody else can implement it.
 type Judged interface {
 	verdict() (v Verdict, ok bool)
+	unusable() (status Status, why Blocked, ok bool)
+}
+
+// unusable returns what a model reads of a blocked or failed r. It is the same if the tool that
+// returned r is wrapped once more.
+func (r Result[T]) unusable() (status Status, why Blocked, ok bool) {
+	return r.Status, r.Blocked, r.Status == StatusBlocked || r.Status == StatusFailed
+}
+
+// unusableIn is unusable for any value. A struct that embeds a nil *Result is usable.
+func unusableIn(value any) (status Status, why Blocked, ok bool) {
+	r, ok := value.(Judged)
+	if !ok {
+		return "", Blocked{}, false
+	}
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	return r.unusable()
 }
 
 // verdict returns how r settles as the value of a call under an outer circuit, and false where r is
@@ -246,7 +265,8 @@ func verdictOf(value any) (v Verdict, ok bool) {
 // returns. It is for the two-step form: hand it what [Permit.Settle] returned or, if Allow
 // refused, its error with the zero Verdict.
 //
-//   - a nil err is ok with value, and so is verdict duplicate
+//   - a nil err is ok with value, and so is verdict duplicate; a value that is a blocked or
+//     failed Result itself stays blocked or failed
 //   - a refusal at any depth of err is blocked
 //   - any other err is handed on where nothing was judged, and for kinds canceled, deadline
 //     and interrupt
@@ -258,6 +278,9 @@ func verdictOf(value any) (v Verdict, ok bool) {
 func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], error) {
 	c.made()
 	if err == nil && v.Kind != KindDuplicate {
+		if status, why, ok := unusableIn(value); ok {
+			return Result[T]{Status: status, Blocked: why}, nil
+		}
 		return Result[T]{Status: StatusOK, Value: &value}, nil
 	}
 	refusal := c.refusalIn(err)
@@ -336,6 +359,9 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 // (langchain-ai/langchain#40688).
 func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	b := Blocked{Reason: ReasonCallFailed, Dependency: c.Dependency(), Tool: c.tool.Name, Cause: v.Kind}
+	if b.Cause == KindOK { // a Classifier says that the error proves health, and not what it is
+		b.Cause = KindUnknown
+	}
 	s := c.state.Load()
 	wait := min(v.RetryAfter, s.MaxRetryAfter)
 	_, refusal := c.look(s) // this failure may have opened the circuit
@@ -348,16 +374,11 @@ func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	if wait > 0 {
 		b.stayAway(c.clock.Now(), wait)
 	}
-	invalid := c.detail(&b, err)
-	switch {
-	case invalid || c.unsent(err):
-		b.Executed = ptr(false)
-	case answered(v.Kind):
-		b.Executed = ptr(true)
-	default:
+	c.detail(&b, err)
+	if b.Executed = c.executed(v, err); b.Executed == nil {
 		b.Outcome = outcomeUnknown
 	}
-	transient := v.Effect == EffectPause || v.Kind.effect() == EffectCount && v.Kind != KindPanic
+	transient := v.Effect == EffectPause || v.Effect == EffectCount && v.Kind.effect() == EffectCount && v.Kind != KindPanic
 	b.Retryable = ptr(transient && !doubtful(b, c.tool))
 	switch {
 	case doubtful(b, c.tool):
@@ -367,41 +388,32 @@ func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	case !transient || refusal != nil:
 		b.NextActions = nextActions(c.tool)
 		b.Alternatives = slices.Clone(c.tool.Alternatives)
-		if v.Kind == KindUnauthorized {
+		if v.Kind == KindUnauthorized || refusal != nil && refusal.capped {
 			b.NextActions = putFirst(ActionEscalate, b.NextActions)
 		}
 	}
 	return tell(c, b, refusal)
 }
 
-// answered reports whether a failure of kind k is an answer that leaves no doubt what became of the
-// call. Unavailable is none: a status 500 does not say how far the dependency had come.
-func answered(k Kind) bool {
-	return k == KindOK || k == KindRateLimited || k.ClientError()
-}
-
-// unsent reports whether err proves that nothing was executed: each of its branches is the failure to
-// make a connection.
-func (c *ToolCircuit) unsent(err error) (proven bool) {
-	c.safely(func() { proven = undialed(err, maxNodes) }) // because methods of err may panic
-	return proven
-}
-
-// undialed is the recursion of unsent, over no more than so many errors in depth.
-func undialed(err error, depth int) bool {
-	if depth == 0 || isNil(err) {
-		return false
-	}
-	if op, ok := err.(*net.OpError); ok && op.Op == "dial" || err == syscall.ECONNREFUSED {
-		return true
-	}
-	several, one := unwrap(err)
-	for _, err := range several {
-		if !undialed(err, depth-1) {
-			return false
+// executed returns what a failure with err, judged v, proves: that the call was executed, that it was
+// not, or nothing. Where err branches, all branches must agree: one attempt may have had no answer.
+func (c *ToolCircuit) executed(v Verdict, err error) *bool {
+	f := fateOf(v.Kind)
+	c.safely(func() { // because methods of err may panic
+		if isNil(err) {
+			return
 		}
+		if j := judge(err); j.fate == unsent || j.ends > 1 {
+			f = j.fate
+		}
+	})
+	switch f {
+	case unsent:
+		return ptr(false)
+	case answered:
+		return ptr(true)
 	}
-	return len(several) > 0 || undialed(one, depth-1)
+	return nil
 }
 
 // doubtful reports whether t may have had a side effect that nobody knows of.

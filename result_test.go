@@ -233,7 +233,7 @@ func TestMessageOfRefusal(t *testing.T) {
 				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
 		{"capped and half-open", goneSearch, webSearch, probing,
 			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
-				" This is temporary; other tools remain usable." +
+				" Other tools remain usable." +
 				" One trial call is under way; do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
 		{"no end known", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.RetryAt = time.Time{} },
 			down + " (3 failures in a row). This is temporary; other tools remain usable. It is not known for how long." + do},
@@ -324,7 +324,8 @@ func TestMessageOfFailure(t *testing.T) {
 		{webSearch, toolcircuit.KindInvalid, "web_search ran and failed: search-api found the arguments invalid." + never},
 		{webSearch, toolcircuit.KindNotFound, "web_search ran and failed: search-api found no such thing." + never},
 		{webSearch, toolcircuit.KindConflict, "web_search ran and failed: search-api reported a conflict." + never},
-		{webSearch, toolcircuit.KindOK, "web_search ran and failed: search-api failed." + never},
+		{webSearch, toolcircuit.KindOK, "web_search ran and failed: search-api failed for unknown reasons." +
+			" Nothing says whether the same call would work later. Change the arguments, or use cached_search, or answer without it and say what is missing."},
 		{webSearch, toolcircuit.KindUnauthorized, "web_search ran and failed: search-api refused access." +
 			" The same call cannot work until a person sets that right. Tell the user, or use cached_search."},
 		{pay, toolcircuit.KindTimeout, "pay failed: search-api did not answer in time." + unclear + check},
@@ -1345,4 +1346,71 @@ func TestFailureWithAWait(t *testing.T) {
 		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionPause}, r.NextActions)
 		assert.Contains(t, r.Message, "Go on with other work first.")
 	}
+}
+
+// A tool that joins the errors of its attempts: executed says something only if all of them agree.
+func TestExecutedOfJoinedErrors(t *testing.T) {
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	limited, missing := &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 9 * time.Second}, &toolcircuit.HTTPError{StatusCode: 404}
+	bad, plain := toolcircuit.Invalid(errors.New("bad date")), errors.New("x")
+	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	yes, no := true, false
+	for _, tt := range []struct {
+		name     string
+		errs     []error
+		executed *bool
+	}{
+		{"no answer, then a limit", []error{reset, limited}, nil},
+		{"two answers", []error{limited, missing}, &yes},
+		{"an answer beside what nobody knows", []error{missing, plain}, nil},
+		{"invalid beside what nobody knows", []error{bad, plain}, nil},
+		{"invalid beside an answer", []error{bad, &toolcircuit.HTTPError{StatusCode: 409}}, nil},
+		{"refused beside an answer", []error{refused, missing}, nil},
+		{"refused twice", []error{refused, fmt.Errorf("again: %w", refused)}, &no},
+		{"invalid twice", []error{bad, bad}, &no},
+		{"refused, and invalid", []error{refused, bad}, &no},
+	} {
+		for _, errs := range [][]error{tt.errs, {tt.errs[1], tt.errs[0]}} {
+			t.Run(tt.name, func(t *testing.T) {
+				r, err := softly(t, pay, fmt.Errorf("attempts: %w", errors.Join(errs...)))
+				require.NoError(t, err)
+				assert.Equal(t, tt.executed, r.Executed, r.Message)
+				assert.Equal(t, tt.executed == nil, r.Outcome == "unknown")
+				if tt.executed == nil {
+					assert.False(t, *r.Retryable)
+					assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, r.NextActions)
+				}
+			})
+		}
+	}
+	r, err := softly(t, pay, &net.DNSError{Err: "no such host", Name: "dep", IsNotFound: true})
+	require.NoError(t, err)
+	assert.Equal(t, &no, r.Executed, "a name without an address: nothing was sent")
+}
+
+// A tool that is wrapped twice, or returns a Result itself: what is blocked within is not ok.
+func TestResultOfAResult(t *testing.T) {
+	d := downSearch(t, webSearch)
+	inner := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, int) (int, error) { return 7, nil })
+	outer := toolcircuit.WrapResult(toolcircuit.MustNew("b", toolcircuit.Options{}), inner)
+	r, err := outer(t.Context(), 1)
+	require.NoError(t, err)
+	want, err := inner(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusBlocked, r.Status)
+	assert.Nil(t, r.Value)
+	assert.Equal(t, want.Blocked, r.Blocked)
+	d.clock.Add(time.Hour)
+	r, err = outer(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusOK, r.Status)
+	assert.Equal(t, 7, *r.Value.Value)
+}
+
+// Retryable and a Result say the same of an error that is marked Benign.
+func TestBenignIsNotRetryable(t *testing.T) {
+	err := toolcircuit.Benign(&toolcircuit.HTTPError{StatusCode: 503})
+	r, _ := softly(t, webSearch, err)
+	assert.Equal(t, toolcircuit.Retryable(err), *r.Retryable, r.Message)
 }

@@ -38,12 +38,14 @@ func (b *branch) pass(err error) (refused bool) {
 	switch e := err.(type) {
 	case *net.OpError:
 		b.fallBack(KindUnavailable)
+		b.local = b.local || e.Op == "dial"
 		return false
 	case *url.Error:
 		b.request = true
 		return false
 	case *net.DNSError:
 		b.fallBack(KindUnavailable)
+		b.local = true
 		if e.IsNotFound {
 			b.verdict = KindNotFound.verdict()
 			return false
@@ -52,10 +54,12 @@ func (b *branch) pass(err error) (refused bool) {
 		b.verdict = statusVerdict(e.StatusCode, nil, e.RetryAfter)
 		return false
 	case *net.AddrError, *net.ParseError, net.UnknownNetworkError, net.InvalidAddrError:
-		b.verdict = KindInvalid.verdict()
+		b.verdict, b.local = KindInvalid.verdict(), true
 		return false
-	case *brokenError, *tls.CertificateVerificationError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError,
-		x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
+	case *tls.CertificateVerificationError, x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
+		b.verdict, b.local = KindUnavailable.verdict(), true
+		return false
+	case *brokenError, tls.RecordHeaderError, tls.AlertError, *tls.ECHRejectionError:
 		b.verdict = KindUnavailable.verdict()
 		return false
 	}
@@ -64,6 +68,7 @@ func (b *branch) pass(err error) (refused bool) {
 		return false
 	}
 	if b.verdict = sentinel(func(target error) bool { return err == target }); b.verdict != (Verdict{}) {
+		b.local = b.local || err == syscall.ECONNREFUSED
 		return false
 	}
 	if b.read(shape.Of(err)); b.verdict != (Verdict{}) {
@@ -249,10 +254,15 @@ func CheckResponse(resp *http.Response) error {
 // HTTP/2 connection or a proxy's refusal. An error of the round trip or of reading the body that no
 // rule knows becomes unavailable. It keeps its text and is found by errors.Is and errors.As.
 //
-// An error after the request's own context has ended stays as it is, and so does that of reading a
-// body which the caller has closed. Where base is an [http.Transport], so does that of a request
-// which it refuses to send, because of its URL or header. A status is no error of a round trip: see
-// [CheckResponse].
+// These errors stay as they are:
+//
+//   - one after the request's own context has ended
+//   - that of reading a body which the caller has closed
+//   - that of a request whose own body fails or has another length than ContentLength says
+//   - where base is an [http.Transport], that of a request which it refuses to send, because of its
+//     URL or header
+//
+// A status is no error of a round trip: see [CheckResponse].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -269,9 +279,16 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		sought = false
 		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { sought = true }}))
 	}
+	var sent *sentBody
+	if req.Body != nil && req.Body != http.NoBody {
+		sent = &sentBody{ReadCloser: req.Body, length: req.ContentLength}
+		own := *req
+		own.Body = sent
+		req = &own
+	}
 	resp, err := t.base.RoundTrip(req)
 	switch {
-	case err != nil && sought:
+	case err != nil && sought && !sent.failed():
 		err = broken(ctx, err)
 	case err == nil && resp.StatusCode != http.StatusSwitchingProtocols: // whose body can be written to
 		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx}
@@ -285,6 +302,29 @@ func (t transport) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
+
+// sentBody is the body of a request, which is the caller's.
+type sentBody struct {
+	io.ReadCloser
+	length int64 // that the request names, 0 or less if none
+	read   atomic.Int64
+	broke  atomic.Bool
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	read := b.read.Add(int64(n))
+	switch {
+	case err != nil && err != io.EOF:
+		b.broke.Store(true)
+	case b.length > 0 && (read > b.length || err == io.EOF && read < b.length):
+		b.broke.Store(true)
+	}
+	return n, err
+}
+
+// failed reports whether the body broke a request. A nil body did not.
+func (b *sentBody) failed() bool { return b != nil && b.broke.Load() }
 
 // body is the body of a response.
 type body struct {

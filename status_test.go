@@ -17,7 +17,9 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -685,4 +687,32 @@ func ExampleTransport() {
 	_, err := client.Get(server.URL)
 	fmt.Println(toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err}).Kind)
 	// Output: unavailable
+}
+
+// What the caller's own body does wrong is not the server's fault.
+func TestTransportAndTheCallersBody(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	defer server.Close()
+	client := &http.Client{Transport: toolcircuit.Transport(nil)}
+	for name, tt := range map[string]struct {
+		body   io.Reader
+		length int64
+	}{
+		"fails":     {io.MultiReader(strings.NewReader("a"), iotest.ErrReader(errors.New("my file broke"))), 0},
+		"too short": {strings.NewReader("abc"), 10},
+		"too long":  {strings.NewReader("abcdef"), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req, err := http.NewRequest(http.MethodPost, server.URL, io.NopCloser(tt.body))
+			require.NoError(t, err)
+			req.ContentLength = tt.length
+			_, err = client.Do(req)
+			require.Error(t, err)
+			require.Equal(t, ignored(toolcircuit.KindUnknown), toolcircuit.Classify(t.Context(), toolcircuit.Outcome{Err: err}), err)
+		})
+	}
+	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("abc"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	client.CloseIdleConnections()
 }

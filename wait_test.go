@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -636,6 +637,24 @@ func TestStragglerAfterMonitor(t *testing.T) {
 				end("late", errDown)(r)
 				require.Equal(t, halfOpen, r.State(), "ordinary stragglers move nothing")
 				all(end("asks", asked(5*time.Second)), refused(5*time.Second))(r)
+			})
+		})
+	}
+}
+
+// A check that reached nobody proves no health, however the error is called.
+func TestMonitorNeedsAnAnswer(t *testing.T) {
+	for name, err := range map[string]error{
+		"no such host": &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "dep", IsNotFound: true}},
+		"bad address":  &net.OpError{Op: "dial", Net: "tcp", Err: &net.AddrError{Err: "invalid port", Addr: "dep:99999"}},
+		"bad network":  &net.OpError{Op: "dial", Net: "foo", Err: net.UnknownNetworkError("foo")},
+		"marked":       toolcircuit.Invalid(errors.New("no address")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := monitor(t, 10*time.Second, nil, err)
+				m.do(trip, pass(time.Hour))
+				require.NotEqual(t, closed, m.State())
 			})
 		})
 	}
