@@ -578,6 +578,7 @@ func TestDetail(t *testing.T) {
 		{"Invalid", webSearch, wrong, "date must be YYYY-MM-DD", 0},
 		{"Invalid inside", webSearch, fmt.Errorf("search: %w", wrong), "date must be YYYY-MM-DD", 0},
 		{"Invalid beside a failure that counts", webSearch, errors.Join(wrong, errDown), "", 0},
+		{"Invalid beside what a Classifier decides", webSearch, errors.Join(wrong, failure(toolcircuit.KindTimeout)), "", 0},
 		{"no mark", webSearch, errors.New("secret: upstream text"), "", 0},
 		{"Detail", says(func(err error) string { return "said of " + err.Error() }), errDown, "said of down", 0},
 		{"Detail before Invalid", says(func(error) string { return "own" }), wrong, "own", 0},
@@ -595,6 +596,7 @@ func TestDetail(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, r.Detail)
 			assert.NotContains(t, r.Message, "YYYY")
+			assert.Equal(t, v.Kind == toolcircuit.KindInvalid, r.Executed != nil)
 			assert.NotContains(t, marshal(t, r), "secret")
 			assert.EqualValues(t, tt.panics, d.Snapshot().HookPanics)
 		})
