@@ -874,7 +874,8 @@ func TestRidingThroughAnotherCircuit(t *testing.T) {
 // A probe may send its work out to goroutines, one of which outlives it.
 func TestRidingFromGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, once(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }), []step{{all(call(errDown), add(time.Minute)), halfOpen}})
+		r := newQuietRig(t, once(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }))
+		all(call(errDown), add(time.Minute))(r)
 		var ran atomic.Int32
 		op := func(context.Context) (int, error) { ran.Add(1); return 0, nil }
 		late := make(chan error, 1)
