@@ -581,6 +581,7 @@ func TestDetail(t *testing.T) {
 		{"Invalid beside what a Classifier decides", webSearch, errors.Join(wrong, failure(toolcircuit.KindTimeout)), "", 0},
 		{"no mark", webSearch, errors.New("secret: upstream text"), "", 0},
 		{"Detail", says(func(err error) string { return "said of " + err.Error() }), errDown, "said of down", 0},
+		{"Detail of a tool without a name", toolcircuit.Tool{Detail: func(error) string { return "own" }}, errDown, "own", 0},
 		{"Detail before Invalid", says(func(error) string { return "own" }), wrong, "own", 0},
 		{"Detail that says nothing", says(func(error) string { return "" }), wrong, "date must be YYYY-MM-DD", 0},
 		{"Detail that panics", says(func(error) string { panic("bug") }), wrong, "date must be YYYY-MM-DD", 1},
