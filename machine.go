@@ -354,14 +354,22 @@ func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
 	if !s.gate.byCurve {
 		return max(asked, 0), true
 	}
-	wait = s.curve(s.openings)
-	if s.Jitter > 0 {
-		least := max(s.Cooldown, min(wait, time.Duration(float64(s.MaxCooldown)/(1+s.Jitter))))
-		part := s.Jitter * rand.New(rand.NewPCG(salt, s.seq)).Float64()
-		wait = least + min(time.Duration(part*float64(least)), s.MaxCooldown-least)
-	}
+	wait = s.spread(s.openings, draw(salt, s.seq))
 	return max(asked, wait), asked >= wait
 }
+
+// spread is the curve with jitter, of which draw is the share.
+func (r *rules) spread(n int, draw float64) time.Duration {
+	wait := r.curve(n)
+	if r.Jitter > 0 {
+		least := max(r.Cooldown, min(wait, time.Duration(float64(r.MaxCooldown)/(1+r.Jitter))))
+		wait = least + min(time.Duration(r.Jitter*draw*float64(least)), r.MaxCooldown-least)
+	}
+	return wait
+}
+
+// draw is the share of jitter in an epoch, from 0 up to 1.
+func draw(salt, seq uint64) float64 { return rand.New(rand.NewPCG(salt, seq)).Float64() }
 
 // remaining is how much is left of a hold of the gate so long after its beginning. A clock
 // that steps back makes it no longer than it was.
