@@ -74,9 +74,10 @@ type circuit struct {
 	view       ToolCircuit           // the first one, here to save an allocation
 	state      atomic.Pointer[state] // never nil
 
-	mu      sync.Mutex    // held for one step at a time, never while user code runs
-	out     *outbox       // made for the first event
-	changed chan struct{} // made by the first sleeper, closed by the next change
+	mu      sync.Mutex             // held for one step at a time, never while user code runs
+	out     *outbox                // made for the first event
+	changed chan struct{}          // made by the first sleeper, closed by the next change
+	member  atomic.Pointer[member] // nil: in no Fleet
 
 	unclassified, stale, hookPanics, hints atomic.Uint64
 }
@@ -262,11 +263,15 @@ func run[T any](ctx context.Context, p *Permit, op func(context.Context) (T, err
 	return
 }
 
-// salt makes this circuit's jitter differ from that of its twins.
+// salt makes this circuit's jitter differ from that of its twins and of other workers.
 func (c *circuit) salt() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(c.dependency))
-	return h.Sum64() ^ c.seed
+	salt := h.Sum64() ^ c.seed
+	if m := c.member.Load(); m != nil {
+		salt ^= m.fleet.id
+	}
+	return salt
 }
 
 // made returns the circuit, and panics if there is none.

@@ -136,10 +136,16 @@ func (p *Permit) start() {
 // refusal costs one reading of the clock. The event of a probe's admission is still to be
 // delivered.
 func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
+	touched, asked := false, false // each once: a call waits no longer for a Fleet's store
 	for {
 		s := c.state.Load()
 		if s.override == OverrideClosed || s.override == OverrideNone && s.State == StateClosed {
-			return s, nil
+			if touched || s.use.plain() {
+				return s, nil
+			}
+			touched = true
+			c.touch(ctx)
+			continue
 		}
 		if _, refusal := c.look(s); refusal != nil {
 			if c.rides(ctx, s) {
@@ -148,6 +154,15 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 				return &ride, nil
 			}
 			return s, refusal
+		}
+		if s.use != useAlone {
+			if asked {
+				return s, c.refusal(s)
+			}
+			if by, asked = c.ask(ctx, s); by != nil {
+				return by, nil
+			}
+			continue
 		}
 		probe, taken := c.advance(ctx, time.Time{}, func(now state, in input) (state, bool) {
 			if c.state.Load() != s { // look again
@@ -167,9 +182,9 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 	if s.gate == nil || s.override == OverrideClosed {
 		return 0, nil
 	}
-	hold, refusal := s.gate.hold, s.gate.refusal
+	hold, refusal := s.gate.hold, c.refusal(s)
 	if c.tool.SideEffects {
-		hold, refusal = s.gate.holdWrites, s.gate.refusalWrites
+		hold = s.gate.holdWrites
 	}
 	if s.override == OverrideOpen {
 		return 0, refusal
@@ -178,6 +193,14 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 		return 0, nil
 	}
 	return remaining, refusal
+}
+
+// refusal returns the error of this tool's calls that the gate of s holds back.
+func (c *ToolCircuit) refusal(s *state) *OpenError {
+	if c.tool.SideEffects {
+		return s.gate.refusalWrites
+	}
+	return s.gate.refusal
 }
 
 // rides reports whether a call that s refuses rides on the probe: ctx is that of the operation
@@ -447,7 +470,7 @@ func (p *Permit) record(ctx context.Context, v Verdict, err error) (stale bool) 
 		if s.window != nil && v.Effect == EffectCount {
 			in.calls, in.failures = s.window.Sum(in.now)
 		}
-		return s.settle(in, by, v, err)
+		return s.settleShared(in, by, v, err)
 	})
 	return stale
 }
@@ -459,10 +482,11 @@ func (c *ToolCircuit) report(ctx context.Context, call Call) {
 	c.safely(func() { c.onCall(ctx, call) })
 }
 
-// step is advance, and delivers the event.
+// step is advance, tells a Fleet's store what it should know, and delivers the event.
 func (c *ToolCircuit) step(ctx context.Context, began time.Time, f func(state, input) (state, bool)) {
-	if _, changed := c.advance(ctx, began, f); changed {
-		c.deliver()
+	if after, changed := c.advance(ctx, began, f); changed {
+		defer c.deliver()
+		c.tell(ctx, after)
 	}
 }
 
@@ -490,5 +514,8 @@ func (c *ToolCircuit) advance(ctx context.Context, began time.Time, f func(state
 		e.Elapsed = max(now.Sub(began), 0)
 	}
 	c.post(ctx, before, after, e)
+	if m := c.member.Load(); m != nil {
+		m.attend(after)
+	}
 	return after, true
 }

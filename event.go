@@ -17,6 +17,10 @@ const (
 	EventHalfOpened EventType = "half_opened"
 	EventClosed     EventType = "closed"
 	EventOverridden EventType = "overridden"
+
+	// Of a Fleet, not of a circuit: only At and Err are set.
+	EventStoreError EventType = "store_error" // the store is given up on: each circuit goes on by itself
+	EventRecovered  EventType = "recovered"   // the store answers again
 )
 
 // Rule says which rule moved a circuit.
@@ -30,6 +34,7 @@ const (
 	RulePause         Rule = "pause"          // the dependency said when to come back
 	RuleProbe         Rule = "probe"          // the probe failed, or the last one needed succeeded
 	RuleReset         Rule = "reset"          // Reset was called
+	RuleFleet         Rule = "fleet"          // another worker of the Fleet saw it
 )
 
 // Event is what a circuit did. From is the previous event's To; where only the override
@@ -57,6 +62,9 @@ type Event struct {
 // LogValue is e for log/slog. It leaves Err out, whose text may hold what must not be
 // logged.
 func (e Event) LogValue() slog.Value {
+	if e.Type == EventStoreError || e.Type == EventRecovered {
+		return slog.GroupValue(slog.String("event", string(e.Type)))
+	}
 	attrs := []slog.Attr{
 		slog.String("dependency", e.Dependency),
 		slog.String("transition", string(e.From)+" -> "+string(e.To)),
@@ -249,6 +257,9 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 		e.Kind, e.Failures, e.Calls, e.Err = t.cause, t.failures, t.calls, t.err
 	case after.State == StateHalfOpen:
 		e.Type, e.Rule = EventHalfOpened, ""
+		if after.gate.told > 0 { // it is another worker's probe
+			e.Rule, e.Kind = RuleFleet, after.trouble.cause
+		}
 	default:
 		e.Type = EventClosed
 	}
@@ -262,6 +273,18 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 // with no lock held.
 func (c *circuit) deliver() {
 	for c.deliverOne() {
+	}
+}
+
+// deliverAside is deliver in a goroutine of its own, for those whom OnEvent must not hold up.
+func (c *circuit) deliverAside() {
+	if c.onEvent == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out != nil && !c.out.delivering && len(c.out.events) > 0 {
+		go c.deliver()
 	}
 }
 

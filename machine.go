@@ -56,6 +56,11 @@ type state struct {
 
 	trouble *trouble // nil: no failure since the last healthy call or since it closed
 	gate    *gate    // nil: calls run
+
+	// Of a circuit in a Fleet: see shared.go.
+	use     use
+	epoch   uint64   // of the latest View taken in
+	account *account // nil: nothing is asked of the store, and nothing owed to it
 }
 
 // trouble is what the dependency did in the streak or, when not closed, for the opening.
@@ -77,6 +82,8 @@ type gate struct {
 	held      bool      // half-open: the latest probe has the slot
 	successes int       // half-open
 	due       time.Time // half-open: when the cooldown was over
+
+	told time.Duration // how long the Fleet's store says to hold; 0: the machine's own rules say it
 
 	// These follow from the rest, in publish. Calls are refused for hold from the gate's
 	// beginning on, those of tools with SideEffects for holdWrites; 0 is not at all.
@@ -100,7 +107,7 @@ func (s state) admit(in input) state {
 		s.enter(StateHalfOpen, in.now)
 	}
 	s.probe++
-	g.held = true
+	g.held, g.told = true, 0
 	g.from = in.now
 	s.gate = &g
 	return s
@@ -350,9 +357,12 @@ func (r *rules) capped(n int) bool { return n > 0 && r.curve(n) == r.MaxCooldown
 // cooldown is how long an open circuit waits from its opening on: what the curve gives and
 // what the dependency asked for, whichever applies and is longer. isAsked reports the latter.
 func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
-	asked := s.askedUntil(s.trouble).Sub(s.since)
-	if !s.gate.byCurve {
-		return max(asked, 0), true
+	asked := max(s.askedUntil(s.trouble).Sub(s.since), 0)
+	switch told := s.gate.told; {
+	case told > 0 && !s.gate.answered:
+		return max(asked, told), !s.gate.byCurve || asked >= told
+	case !s.gate.byCurve:
+		return asked, true
 	}
 	wait = s.spread(s.openings, draw(salt, s.seq))
 	return max(asked, wait), asked >= wait
@@ -393,19 +403,24 @@ func (s *state) slot() slot { return slot{s.seq, s.probe} }
 
 // publish returns s with all that follows from it, ready to be shared.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
-	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.timed
+	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.timed && s.use.plain()
 	g, asked := gate{}, false
 	switch s.State {
 	case StateOpen:
 		g = *s.gate
 		g.hold, asked = s.cooldown(salt)
+		g.hold = s.account.hold(&g, g.hold)
 		g.holdWrites = g.hold + min(s.curve(s.openings), math.MaxInt64-g.hold)
 	case StateHalfOpen:
 		g = *s.gate
 		g.hold = 0
-		if g.held {
+		switch {
+		case g.told > 0:
+			g.hold = g.told
+		case g.held:
 			g.hold = s.ProbeTimeout
 		}
+		g.hold = s.account.hold(&g, g.hold)
 		g.holdWrites = max(g.hold, g.due.Add(s.curve(s.openings)).Sub(g.from))
 	}
 	s.gate = nil

@@ -288,5 +288,7 @@ func (c *ToolCircuit) SetOverride(o Override) {
 // Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
 // bring is stale. The streak and the openings are forgotten, an override stays.
 func (c *ToolCircuit) Reset() {
-	c.step(context.Background(), time.Time{}, func(s state, in input) (state, bool) { return s.reset(in), true })
+	c.step(context.Background(), time.Time{}, func(s state, in input) (state, bool) {
+		return s.reset(in).owes(&debt{kind: owedReset}), true
+	})
 }

@@ -2,6 +2,8 @@ package toolcircuit
 
 import (
 	"context"
+	"crypto/rand"
+	"sync"
 	"time"
 )
 
@@ -168,4 +170,470 @@ const (
 type ResetRequest struct {
 	Terms
 	Epoch uint64 // the latest that the worker knows
+}
+
+// What follows is a circuit's side of a Fleet: what its state holds more, the steps beside those
+// of the machine, pure like them, and what a call does when it needs the store. Two numbers have
+// two jobs. seq is this circuit's own: it is all that an admission carries and a settlement
+// compares. epoch is the store's, and is compared only with that of a View.
+
+// use says how recently a circuit in a Fleet was used. Each poll lowers it by one.
+type use uint8
+
+const (
+	useAlone   use = iota // the circuit is in no Fleet
+	useUnseen             // nobody looks after it: the next call loads its record first
+	useLoading            // a call does so now
+	useIdle               // a call since the last poll would be news
+	useFresh              // used since the last poll, which asks for its record
+)
+
+// plain reports whether a call need not be noted.
+func (u use) plain() bool { return u == useAlone || u == useFresh }
+
+// account is what stands between a circuit and the store. Like all that a state points to it
+// never changes, so a step that replaces it drops what was owed.
+type account struct {
+	fence      Fence     // of the probe that this worker has, or asks for
+	lease      time.Time // until when it has it for sure; zero while it asks
+	until      time.Time // calls are held back until then: somebody asks, or the store cannot be asked
+	unanswered int       // claims in this cooldown
+	owed       *debt     // what the store is still to be told
+}
+
+// debt is one thing that the store is to be told. It is told once at a time.
+type debt struct {
+	sync.Mutex
+	kind    debtKind
+	fence   Fence   // owedVerdict: of the probe
+	verdict Verdict // owedVerdict: of the probe
+	at      time.Time
+}
+
+type debtKind uint8
+
+const (
+	owedOpening debtKind = iota // the state is open
+	owedVerdict                 // the fleet's probe has ended
+	owedClosing                 // this worker's own probe has closed a circuit that is open in the store
+	owedReset
+)
+
+// hold returns how long a gate holds back calls of which the rest of the state says hold.
+func (a *account) hold(g *gate, hold time.Duration) time.Duration {
+	if a == nil || a.until.IsZero() {
+		return hold
+	}
+	return max(hold, a.until.Sub(g.from))
+}
+
+// owes returns s with a debt, if it is in a Fleet.
+func (s state) owes(d *debt) state {
+	if s.use != useAlone {
+		s.account = &account{owed: d}
+	}
+	return s
+}
+
+// debt returns what s owes, or nil.
+func (s *state) debt() *debt {
+	if s.account == nil {
+		return nil
+	}
+	return s.account.owed
+}
+
+// settleShared is settle, and notes what the fleet is to be told. A holder that has stalled past
+// the lease that it knows of has no vote here: the fence decides in the store.
+func (s state) settleShared(in input, by *state, v Verdict, err error) (state, bool) {
+	verdict := &debt{kind: owedVerdict, verdict: v, at: in.now}
+	holds := s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && !s.account.lease.IsZero()
+	if holds {
+		verdict.fence = s.account.fence
+		if in.now.After(s.account.lease) {
+			g := *s.gate
+			g.held = false
+			s.gate = &g
+			return s.owes(verdict), true
+		}
+	}
+	next, changed := s.settle(in, by, v, err)
+	switch {
+	case !changed:
+	case holds:
+		next = next.owes(verdict)
+	case next.State == StateOpen:
+		next = next.owes(&debt{kind: owedOpening})
+	case next.State == StateClosed && s.State == StateHalfOpen && s.epoch > 0:
+		next = next.owes(&debt{kind: owedClosing})
+	}
+	return next, changed
+}
+
+// adopt takes in a View that is newer than what the circuit knows. It begins a new seq, except
+// from open to open: a late failure may still ask for a longer wait there. What is owed is
+// dropped, because it is about the past.
+func (s state) adopt(in input, v View) (state, bool) {
+	if v.Epoch <= s.epoch || s.use == useAlone || s.asks(v.Fence) {
+		return s, false
+	}
+	owed := s.debt()
+	s.use, s.epoch, s.account = max(s.use, useIdle), v.Epoch, nil
+	v = v.within(&s.Policy)
+	began := in.now.Add(-v.Age)
+	free := s.State == StateHalfOpen && v.Remaining == 0
+	switch leased := v.LeaseRemaining > 0; {
+	case !v.Open && s.State == StateClosed && owed != nil: // its own closing
+	case !v.Open:
+		s = s.close(in, RuleFleet)
+		s.openings, s.calm = v.Generation, began
+	case leased || free:
+		s = s.learn(v)
+		s.enter(StateHalfOpen, in.now)
+		s.gate = &gate{from: in.now, due: in.now, held: leased, told: v.LeaseRemaining}
+	case s.State == StateOpen:
+		s = s.learn(v)
+		if began.After(s.since) {
+			s.since = began
+		}
+		s.gate = &gate{from: s.since, byCurve: !v.Asked, told: max(in.now.Sub(s.since)+v.Remaining, 1)}
+		if end := in.now.Add(v.Remaining + time.Millisecond); owed != nil && owed.kind == owedOpening && s.askedUntil(s.trouble).After(end) {
+			s = s.owes(owed)
+		}
+	default:
+		s.rule = RuleFleet
+		s = s.learn(v)
+		s.enter(StateOpen, began)
+		s.gate = &gate{from: began, byCurve: !v.Asked, told: max(v.Age+v.Remaining, 1)}
+	}
+	return s, true
+}
+
+// learn takes from a View why the record is open, unless the circuit has seen that itself.
+func (s state) learn(v View) state {
+	s.openings = v.Generation
+	if s.State == StateClosed || s.rule == RuleFleet {
+		s.rule, s.trouble = RuleFleet, &trouble{cause: v.Cause, failures: v.Failures, calls: v.Failures}
+	}
+	return s
+}
+
+// asks reports whether the circuit itself waits for the answer to a claim with that fence.
+func (s *state) asks(f Fence) bool {
+	return f != "" && s.account != nil && s.account.fence == f
+}
+
+// within returns v as a circuit under p takes it in, whatever the store says.
+func (v View) within(p *Policy) View {
+	longest := p.MaxCooldown
+	if v.Asked {
+		longest = p.MaxRetryAfter
+	}
+	v.Remaining = min(max(v.Remaining, 0), longest)
+	v.LeaseRemaining = max(v.LeaseRemaining, 0)
+	v.Age = max(v.Age, 0)
+	v.Generation, v.Failures = max(v.Generation, 0), max(v.Failures, 0)
+	if v.Cause.place() == len(kinds) {
+		v.Cause = KindUnknown
+	}
+	return v
+}
+
+// hear takes in the answer to a Load. A missing record does not close a circuit: it was lost, so
+// an opening whose wait runs is put back.
+func (s state) hear(in input, v View) (state, bool) {
+	next, changed := s.adopt(in, v)
+	if changed || s.use == useAlone {
+		return next, changed
+	}
+	d := s.debt()
+	switch {
+	case v.Epoch == 0 && s.State == StateOpen && s.account == nil && s.at(in.now) == StateOpen:
+		return s.owes(&debt{kind: owedOpening}), true
+	case d != nil && d.kind == owedClosing && !v.Open: // it is closed there, too
+		s.account, changed = nil, true
+	}
+	if s.use < useIdle {
+		s.use, changed = useIdle, true
+	}
+	return s, changed
+}
+
+// told takes in the answer to a debt.
+func (s state) told(in input, d *debt, v View) (state, bool) {
+	next, changed := s.adopt(in, v)
+	if next.debt() != d {
+		return next, changed
+	}
+	next.account = nil
+	if v.Epoch == 0 && s.State == StateOpen && d.kind == owedVerdict { // the record was lost
+		next = next.owes(&debt{kind: owedOpening})
+	}
+	return next, true
+}
+
+// holdBack returns s with calls held back until then: because one of them claims the probe, or
+// because another has it, or because the store cannot be asked.
+func (s state) holdBack(f Fence, until time.Time) state {
+	a := account{}
+	if s.account != nil {
+		a = *s.account
+	}
+	a.fence, a.lease, a.until = f, time.Time{}, until
+	s.account = &a
+	return s
+}
+
+// claimed takes in the answer to a claim.
+func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool) {
+	mine := s.asks(f) && s.State != StateClosed
+	switch {
+	case s.use == useAlone || !mine && (s.State == StateClosed || v.Epoch <= s.epoch):
+		return s, false
+	case v.Open && v.Fence == f:
+		again := s.State == StateHalfOpen
+		if s = s.admit(in); again {
+			s.enter(StateHalfOpen, in.now) // so that only the fence decides
+		}
+		s.epoch, s.openings, s.account = v.Epoch, max(v.Generation, 0), &account{fence: f, lease: lease}
+		return s, true
+	case v.Epoch > s.epoch:
+		s.account = nil
+		return s.adopt(in, v)
+	case !mine:
+		return s, false
+	case !v.Open:
+		return s.alone(in), true
+	}
+	w := v.within(&s.Policy)
+	if wait := max(w.Remaining, w.LeaseRemaining); wait > 0 {
+		return s.holdBack("", in.now.Add(wait)), true
+	}
+	return s.unanswered(in.now), true // because nothing was in the way
+}
+
+// unanswered returns s after a claim without an answer. Calls are held back until then.
+func (s state) unanswered(until time.Time) state {
+	s = s.holdBack("", until)
+	s.account.unanswered++ // holdBack has just made it, so it is not shared
+	return s
+}
+
+// alone returns the state in which the call that arrives is this worker's own probe.
+func (s state) alone(in input) state {
+	s.account = nil
+	return s.admit(in)
+}
+
+// renewed takes in the answer to a renewal.
+func (s state) renewed(in input, f Fence, v View, lease time.Time) (state, bool) {
+	if !s.asks(f) || v.Fence != f {
+		return s.adopt(in, v)
+	}
+	a := *s.account
+	a.lease = lease
+	s.account = &a
+	return s, true
+}
+
+// later returns v as it is after that long.
+func (v View) later(d time.Duration) View {
+	d = max(d, 0)
+	v.Remaining, v.LeaseRemaining = max(v.Remaining-d, 0), max(v.LeaseRemaining-d, 0)
+	v.Age += d
+	return v
+}
+
+// rested returns s after a poll: used one poll longer ago. What is open or in debt does not rest.
+func (s state) rested() (state, bool) {
+	switch {
+	case s.State != StateClosed || s.account != nil:
+	case s.use == useFresh:
+		return s.touched(useIdle)
+	case s.use == useIdle:
+		return s.touched(useUnseen)
+	}
+	return s, false
+}
+
+// touched returns s as used that recently.
+func (s state) touched(u use) (state, bool) {
+	changed := s.use != useAlone && s.use != u
+	if changed {
+		s.use = u
+	}
+	return s, changed
+}
+
+// opening returns what the store is told about the open state s. Told late, it has what is left of
+// its wait.
+func (s *state) opening(now time.Time, salt uint64, late time.Duration) Opening {
+	hold, asked := s.cooldown(salt)
+	o := Opening{
+		Generation: s.openings,
+		Asked:      asked,
+		Age:        max(now.Sub(s.since), 0),
+		Cause:      s.trouble.cause,
+		Failures:   s.trouble.failures,
+	}
+	if o.Asked || o.Age > late {
+		o.Wait = hold - o.Age
+	}
+	return o
+}
+
+// settlement returns what the store is told about the probe that ended with d.
+func (s *state) settlement(d *debt, now time.Time, salt uint64, late time.Duration) (r ProbeResult, o Opening) {
+	switch d.verdict.Effect {
+	case EffectHeal:
+		return ProbeOK, o
+	case EffectIgnore:
+		return ProbeAbandoned, o
+	case EffectPause:
+		r = ProbePaused
+	default:
+		r = ProbeFailed
+	}
+	if s.State == StateOpen {
+		return r, s.opening(now, salt, late)
+	}
+	o = Opening{Cause: d.verdict.Kind, Failures: 1, Age: max(now.Sub(d.at), 0)}
+	if d.verdict.RetryAfter > 0 {
+		o.Asked, o.Wait = true, d.verdict.RetryAfter-o.Age
+	}
+	return r, o
+}
+
+// lost returns what a missing record is made of, nil if it has more likely been dropped than lost.
+// Otherwise a worker that slept for hours would open a healthy tool for its whole fleet.
+func (s *state) lost(now time.Time, retention time.Duration) *Opening {
+	if s.State == StateClosed || now.Sub(s.gate.from) > s.gate.hold+retention/4*3 {
+		return nil
+	}
+	return &Opening{Generation: s.openings, Age: max(now.Sub(s.since), 0), Cause: s.trouble.cause, Failures: s.trouble.failures}
+}
+
+// cutOff returns the state after a call that should ask for the probe while the store cannot be
+// asked. With a wait calls are held back so long, until the Fleet has tried again. Without one the
+// Fleet has given up on the store, and each worker probes by itself, at a moment within a tenth of
+// the cooldown that is drawn once.
+func (s state) cutOff(in input, wait time.Duration, salt uint64) state {
+	if wait == 0 {
+		due := s.gate.from
+		if s.State == StateOpen {
+			cooldown, _ := s.cooldown(salt)
+			due = due.Add(cooldown + time.Duration(draw(^salt, s.seq)*float64(cooldown)/10))
+		}
+		if !in.now.Before(due) {
+			return s.alone(in)
+		}
+		wait = due.Sub(in.now)
+	}
+	return s.holdBack("", in.now.Add(wait))
+}
+
+// ask is what a call does that a circuit in a Fleet does not hold back: it asks the store for the
+// probe. It returns the state that lets the call run as the probe, or nil. It does nothing and
+// reports false if the circuit is no longer in s.
+func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bool) {
+	m := c.member.Load()
+	f := m.fleet
+	admitted := false
+	step := func(f func(s state, in input) (state, bool)) *state {
+		after, _ := c.advance(ctx, time.Time{}, func(now state, in input) (state, bool) {
+			next, changed := f(now, in)
+			admitted = changed && next.probe != now.probe
+			return next, changed
+		})
+		return after
+	}
+	wait, reachable := f.reachable()
+	fence, began := Fence(rand.Text()), c.clock.Now()
+	after := step(func(now state, in input) (state, bool) {
+		switch {
+		case c.state.Load() != s:
+			return now, false
+		case !reachable:
+			now = now.cutOff(in, wait, c.salt())
+		default:
+			now = now.holdBack(fence, in.now.Add(f.o.OpTimeout))
+		}
+		tried = true
+		return now, true
+	})
+	switch {
+	case admitted:
+		return after, true
+	case !tried || !reachable:
+		return nil, tried
+	}
+	v, answered := f.acquire(ctx, m, c, after, fence)
+	after = step(func(now state, in input) (state, bool) {
+		switch {
+		case answered:
+			return now.claimed(in, fence, v.later(in.now.Sub(began)), began.Add(f.lease(&now)))
+		case !now.asks(fence):
+			return now, false
+		case now.account.unanswered+1 >= enough || f.refusesClaims():
+			return now.alone(in), true
+		}
+		return now.unanswered(in.now.Add(f.retryIn())), true
+	})
+	if admitted {
+		return after, true
+	}
+	if v.Fence == fence {
+		f.giveBack(m, fence, f.terms(c, after))
+	}
+	return nil, true
+}
+
+// touch notes the first call of a closed circuit since a poll. If nobody has looked after the
+// circuit since the poll before, it loads the record first, and other calls wait for that.
+func (c *ToolCircuit) touch(ctx context.Context) {
+	m := c.member.Load()
+	if m == nil {
+		return
+	}
+	f := m.fleet
+	changed := c.changes() // before the look, so that no change is missed
+	_, reachable := f.reachable()
+	loads, waits := false, false
+	c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
+		switch {
+		case s.State != StateClosed:
+			return s, false
+		case s.use == useLoading && reachable:
+			waits = true
+			return s, false
+		case s.use == useUnseen && reachable:
+			loads = true
+			return s.touched(useLoading)
+		}
+		return s.touched(useFresh)
+	})
+	if waits {
+		timer := time.NewTimer(f.o.OpTimeout)
+		defer timer.Stop()
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	if loads {
+		defer c.step(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.touched(useFresh) })
+		f.load(ctx, []*member{m})
+	}
+}
+
+// tell pays what the state s owes, if the store can be asked. Otherwise the Fleet does so later.
+func (c *ToolCircuit) tell(ctx context.Context, s *state) {
+	if d := s.debt(); d != nil {
+		if m := c.member.Load(); m != nil {
+			if _, reachable := m.fleet.reachable(); reachable {
+				m.fleet.pay(ctx, m, c, d)
+			}
+		}
+	}
 }

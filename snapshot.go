@@ -13,6 +13,7 @@ type Snapshot struct {
 	Since      time.Time `json:"since"`            // when the epoch began; of a twin's first, when its settings were made
 	RetryAt    time.Time `json:"retryAt,omitzero"` // until when the state refuses calls of tools without SideEffects; zero if it does not
 	Override   Override  `json:"override,omitempty"`
+	Shared     Shared    `json:"shared,omitempty"`
 	Seq        uint64    `json:"seq"`
 	Openings   int       `json:"openings"`        // in memory at this moment
 	Rule       Rule      `json:"rule,omitempty"`  // that led to State

@@ -1,0 +1,969 @@
+package toolcircuit
+
+import (
+	"cmp"
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+	"weak"
+)
+
+// Fleet is this process's side of a [Store]: it shares the states of its circuits with those of
+// other workers under the same keys. One worker finds a dependency down and all stop; one probe in
+// the whole fleet tries whether it is back; a restarted worker knows what the others know.
+//
+// The store is never the outage. A call waits for it at most OpTimeout, and a probe twice that; a
+// closed circuit and one that refuses do not ask it at all. If it does not answer, each circuit
+// goes on by itself.
+//
+// A Fleet owns two goroutines until Close, and one for each hook that runs. It keeps its circuits
+// by weak pointer. All methods are safe for concurrent use.
+type Fleet struct {
+	store Store
+	o     FleetOptions
+	id    uint64 // mixed into jitter, so that workers with one Seed differ
+	stop  context.CancelFunc
+	wake  chan struct{} // tells the rhythm that something is due
+	over  sync.WaitGroup
+
+	mu      sync.Mutex // taken after the mutex of a circuit where both are held
+	closed  bool
+	members map[string]*member
+	sweepAt int                  // the number of members at which those of lost circuits are dropped
+	active  map[*member]struct{} // what the rhythm looks at: open, used lately, just joined or in debt
+	strays  map[Fence]*stray
+	pollAt  time.Time
+	listens bool // the subscription stands
+	chunk   int  // keys in one Load
+	health  health
+	news    []Event // for OnEvent
+	telling bool    // somebody delivers news
+}
+
+// FleetOptions are the options of a Fleet. The zero value is usable.
+type FleetOptions struct {
+	// OpTimeout is the longest wait for one answer of the store. Zero: 50ms.
+	OpTimeout time.Duration
+	// Poll is the time between two looks at the circuits in use, in case a change was not heard
+	// of; it varies by a tenth. While the subscription is interrupted it is under a second. Zero:
+	// 5s.
+	Poll time.Duration
+	// Lease is how long a worker that has the probe keeps it without a word, so that another can
+	// probe if it dies. The Fleet renews it while the probe runs, up to Policy.ProbeTimeout. It
+	// must be longer than OpTimeout. Zero: 10s, or twice OpTimeout if that is longer.
+	Lease time.Duration
+	// Retention is how long the store keeps a record that nobody changes, after it is over. It is
+	// at least twice the longest wait of a circuit's policy. Zero: 1h.
+	Retention time.Duration
+	// OnEvent hears when the store is given up on and when it answers again: an Event with only
+	// Type, At and Err. It is called in order, one at a time, with no lock held, and delays nothing.
+	// A panic in it is dropped.
+	OnEvent func(context.Context, Event)
+}
+
+// member is a circuit's place in a Fleet.
+type member struct {
+	fleet   *Fleet
+	key     string
+	circuit weak.Pointer[circuit]
+}
+
+// stray is a fence that the store may hold for a claim whose answer never came.
+type stray struct {
+	key   string
+	terms Terms
+	due   bool      // to be given back
+	until time.Time // then it is forgotten
+}
+
+// Shared says whether a circuit shares its state.
+type Shared string
+
+const (
+	SharedNot      Shared = ""         // the circuit is in no Fleet
+	SharedOK       Shared = "ok"       // the Fleet's store answers
+	SharedDegraded Shared = "degraded" // it does not, so the circuit goes on by itself
+)
+
+// enough is the number of failures in a row after which the store is given up on.
+const enough = 3
+
+// NewFleet returns a Fleet on a Store. An error names the field of o, what it got and what it
+// wants.
+func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
+	if isNil(s) {
+		return nil, errors.New("toolcircuit: NewFleet: the store is nil")
+	}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	f := &Fleet{
+		store:   s,
+		o:       o,
+		id:      rand.Uint64(),
+		wake:    make(chan struct{}, 1),
+		members: map[string]*member{},
+		sweepAt: 64,
+		active:  map[*member]struct{}{},
+		strays:  map[Fence]*stray{},
+		chunk:   256,
+	}
+	var ctx context.Context
+	ctx, f.stop = context.WithCancel(context.Background())
+	f.over.Add(2)
+	go f.forever(ctx, f.rhythm)
+	go f.forever(ctx, f.subscribe)
+	return f, nil
+}
+
+// complete checks o and fills in the defaults.
+func (o *FleetOptions) complete() error {
+	for _, field := range []struct {
+		name      string
+		value     *time.Duration
+		otherwise time.Duration
+	}{
+		{"OpTimeout", &o.OpTimeout, 50 * time.Millisecond},
+		{"Poll", &o.Poll, 5 * time.Second},
+		{"Lease", &o.Lease, 0},
+		{"Retention", &o.Retention, time.Hour},
+	} {
+		if *field.value < 0 || *field.value > 0 && *field.value < time.Millisecond {
+			return fmt.Errorf("toolcircuit: FleetOptions.%s: got %v, want at least 1ms, or 0 for the default", field.name, *field.value)
+		}
+		setDefault(field.value, field.otherwise)
+	}
+	setDefault(&o.Lease, max(10*time.Second, 2*o.OpTimeout))
+	if o.Lease <= o.OpTimeout {
+		return fmt.Errorf("toolcircuit: FleetOptions.Lease: got %v, want more than OpTimeout, %v", o.Lease, o.OpTimeout)
+	}
+	return nil
+}
+
+// Join makes a circuit share its state under a key, which is the same in all workers and says
+// whose failures are common: the dependency, and the tenant or the endpoint where that matters. It
+// must come before the circuit's first call. An empty key, one that a living circuit of this
+// Fleet has, a circuit that is in a Fleet already, and a closed Fleet are errors.
+func (f *Fleet) Join(c *ToolCircuit, key string) error {
+	ci := c.made()
+	if key == "" {
+		return errors.New("toolcircuit: Join: the key is empty")
+	}
+	m := &member{fleet: f, key: key, circuit: weak.Make(ci)}
+	if err := f.enter(m, ci); err != nil {
+		return err
+	}
+	c.advance(context.Background(), time.Time{}, func(s state, _ input) (state, bool) {
+		s.use, s.epoch, s.account = useUnseen, 0, nil
+		return s, true
+	})
+	f.poke()
+	return nil
+}
+
+// enter takes a member in.
+func (f *Fleet) enter(m *member, ci *circuit) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errors.New("toolcircuit: Join: the Fleet is closed")
+	}
+	if other := f.members[m.key]; other != nil && other.circuit.Value() != nil {
+		return fmt.Errorf("toolcircuit: Join: the key %q is another circuit's", m.key)
+	}
+	if !ci.member.CompareAndSwap(nil, m) {
+		return fmt.Errorf("toolcircuit: Join: the circuit of %s is in a Fleet already", ci.dependency)
+	}
+	if len(f.members) >= f.sweepAt {
+		for key, m := range f.members {
+			if m.circuit.Value() == nil {
+				f.drop(key, m)
+			}
+		}
+		f.sweepAt = 2*len(f.members) + 64
+	}
+	f.members[m.key] = m
+	f.active[m] = struct{}{}
+	return nil
+}
+
+// drop takes out a member. The caller holds f.mu.
+func (f *Fleet) drop(key string, m *member) {
+	if f.members[key] == m {
+		delete(f.members, key)
+	}
+	delete(f.active, m)
+}
+
+// Leave makes a circuit go on alone with the state that it has. What it owes the store is
+// dropped, and a probe that it holds is another worker's when its lease ends. A circuit that is
+// not in this Fleet stays as it is.
+func (f *Fleet) Leave(c *ToolCircuit) {
+	m := c.made().member.Load()
+	if m == nil || m.fleet != f {
+		return
+	}
+	f.mu.Lock()
+	f.drop(m.key, m)
+	f.mu.Unlock()
+	m.leave(c)
+}
+
+// leave is the circuit's part of leaving.
+func (m *member) leave(c *ToolCircuit) {
+	c.advance(context.Background(), time.Time{}, func(s state, _ input) (state, bool) {
+		s.use, s.epoch, s.account = useAlone, 0, nil
+		return s, true
+	})
+	c.member.CompareAndSwap(m, nil)
+}
+
+// Close ends the Fleet. What its circuits owe the store is tried once, up to the first that
+// fails; probes that they hold are given back; then they go on alone. Close waits for the Fleet's
+// goroutines and returns ctx's error if that ends first, which takes a Store that does not heed
+// its context. A second Close does nothing.
+func (f *Fleet) Close(ctx context.Context) error {
+	f.mu.Lock()
+	closed, members := f.closed, f.members
+	f.closed, f.members, f.active = true, nil, nil
+	f.mu.Unlock()
+	if closed {
+		return nil
+	}
+	f.stop()
+	done := make(chan struct{})
+	go func() { f.over.Wait(); close(done) }()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	answers := err == nil
+	for _, m := range members {
+		c := m.tool()
+		if c == nil {
+			continue
+		}
+		if answers && ctx.Err() == nil {
+			answers = f.settleUp(ctx, m, c)
+		}
+		m.leave(c)
+		c.deliverAside()
+	}
+	return err
+}
+
+// settleUp pays what a circuit owes and gives its probe back.
+func (f *Fleet) settleUp(ctx context.Context, m *member, c *ToolCircuit) bool {
+	s := c.state.Load()
+	if d := s.debt(); d != nil {
+		return f.pay(ctx, m, c, d)
+	}
+	if a := s.account; a != nil && a.fence != "" {
+		_, ok := f.settle(ctx, m.key, a.fence, Settlement{Terms: f.terms(c, s), Result: ProbeAbandoned})
+		return ok
+	}
+	return true
+}
+
+// tool returns the circuit, or nil if it is lost. Its events name no tool.
+func (m *member) tool() *ToolCircuit {
+	if c := m.circuit.Value(); c != nil && c.member.Load() == m {
+		return &ToolCircuit{c, noTool}
+	}
+	return nil
+}
+
+// attend makes the rhythm look at a member whose circuit has come to the state s, if it must.
+func (m *member) attend(s *state) {
+	if s.use == useAlone || !s.active() {
+		return
+	}
+	f := m.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.members[m.key] != m {
+		return
+	}
+	f.active[m] = struct{}{}
+	if a := s.account; a != nil && (a.owed != nil || !a.lease.IsZero()) {
+		if a.owed != nil && a.owed.kind == owedClosing {
+			f.pollAt = time.Now()
+		}
+		f.poke()
+	}
+}
+
+// active reports whether the rhythm has to look at a circuit in the state s.
+func (s *state) active() bool {
+	return s.State != StateClosed || s.use >= useIdle || s.account != nil
+}
+
+func (f *Fleet) poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *circuit) shared(s *state) Shared {
+	m := c.member.Load()
+	switch {
+	case s.use == useAlone || m == nil:
+		return SharedNot
+	case m.fleet.degraded():
+		return SharedDegraded
+	}
+	return SharedOK
+}
+
+// Requests.
+
+// terms returns what the circuit c in the state s and its Fleet set for a request.
+func (f *Fleet) terms(c *ToolCircuit, s *state) Terms {
+	return Terms{
+		Cooldown:       s.Cooldown,
+		MaxCooldown:    s.MaxCooldown,
+		Multiplier:     s.Multiplier,
+		Jitter:         s.Jitter,
+		Draw:           draw(c.salt(), s.seq),
+		MaxRetryAfter:  s.MaxRetryAfter,
+		ProbeSuccesses: s.ProbeSuccesses,
+		Lease:          f.lease(s),
+		Retention:      f.retention(s),
+	}
+}
+
+// lease is that of a probe that begins now.
+func (f *Fleet) lease(s *state) time.Duration { return min(f.o.Lease, s.ProbeTimeout) }
+
+// retention outlives what any worker believes: a wait ends within one of the longest.
+func (f *Fleet) retention(s *state) time.Duration {
+	longest := max(s.MaxCooldown, s.MaxRetryAfter, f.o.Lease)
+	return max(f.o.Retention, 2*min(longest, math.MaxInt64/2))
+}
+
+// acquire claims the probe for a fence, or renews its lease. A claim that is not answered is given
+// back.
+func (f *Fleet) acquire(ctx context.Context, m *member, c *ToolCircuit, s *state, fence Fence) (v View, ok bool) {
+	a := AcquireRequest{
+		Terms: f.terms(c, s),
+		Fence: fence,
+		Early: s.State == StateOpen && s.gate.answered,
+		Epoch: s.epoch,
+	}
+	a.Lost = s.lost(c.clock.Now(), a.Retention)
+	defer func() {
+		if !ok {
+			f.giveBack(m, fence, a.Terms)
+		}
+	}()
+	return request(ctx, f, opClaim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
+}
+
+func (f *Fleet) settle(ctx context.Context, key string, fence Fence, o Settlement) (View, bool) {
+	return request(ctx, f, opTell, func(ctx context.Context) (View, error) { return f.store.Settle(ctx, key, fence, o) })
+}
+
+// pay tells the store what a circuit owes, and takes in the answer. It reports false if there was
+// none.
+func (f *Fleet) pay(ctx context.Context, m *member, c *ToolCircuit, d *debt) bool {
+	if !d.TryLock() {
+		return true // somebody does
+	}
+	defer d.Unlock()
+	s, now := c.state.Load(), c.clock.Now()
+	if s.debt() != d {
+		return true // it is no longer true
+	}
+	t := f.terms(c, s)
+	var tell func(context.Context) (View, error)
+	switch d.kind {
+	case owedClosing: // when a Load shows that it is due
+		return true
+	case owedOpening:
+		o := s.opening(now, c.salt(), f.o.OpTimeout)
+		if s.at(now) == StateOpen {
+			q := TripRequest{Terms: t, Opening: o, Epoch: s.epoch, Pause: s.rule == RulePause}
+			tell = func(ctx context.Context) (View, error) { return f.store.Trip(ctx, m.key, q) }
+		}
+	case owedVerdict:
+		q := Settlement{Terms: t}
+		q.Result, q.Opening = s.settlement(d, now, c.salt(), f.o.OpTimeout)
+		tell = func(ctx context.Context) (View, error) { return f.store.Settle(ctx, m.key, d.fence, q) }
+	case owedReset:
+		if r, ok := f.store.(Resetter); ok {
+			q := ResetRequest{Terms: t, Epoch: s.epoch}
+			tell = func(ctx context.Context) (View, error) { return r.Reset(ctx, m.key, q) }
+		}
+	}
+	var v View
+	if tell != nil {
+		var ok bool
+		if v, ok = request(ctx, f, opTell, tell); !ok {
+			return false
+		}
+	}
+	c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) { return s.told(in, d, v.later(in.now.Sub(now))) })
+	return true
+}
+
+// reclose tells the fleet of a closing that it could not be told when it happened. Without this it
+// would not hear of the next outage: the record would still be open.
+func (f *Fleet) reclose(ctx context.Context, m *member, c *ToolCircuit) {
+	s := c.state.Load()
+	fence := Fence(crand.Text())
+	v, ok := f.acquire(ctx, m, c, s, fence)
+	if ok && v.Fence == fence {
+		t := f.terms(c, s)
+		t.ProbeSuccesses = 1
+		v, ok = f.settle(ctx, m.key, fence, Settlement{Terms: t, Result: ProbeOK})
+		if !ok {
+			f.giveBack(m, fence, t)
+		}
+	}
+	if ok {
+		f.heard(ctx, c, v)
+	}
+}
+
+// load loads the records of members, in chunks that the store can answer within OpTimeout: half as
+// many keys after one that it did not. It reports whether all were answered.
+func (f *Fleet) load(ctx context.Context, members []*member) bool {
+	for len(members) > 0 {
+		f.mu.Lock()
+		chunk := members[:min(f.chunk, len(members))]
+		f.mu.Unlock()
+		keys := make([]string, len(chunk))
+		for i, m := range chunk {
+			keys[i] = m.key
+		}
+		began := time.Now()
+		views, ok := request(ctx, f, opLoad, func(ctx context.Context) ([]View, error) {
+			views, err := f.store.Load(ctx, keys)
+			if err == nil && len(views) != len(keys) {
+				err = fmt.Errorf("toolcircuit: Load of %d keys: got %d views", len(keys), len(views))
+			}
+			return views, err
+		})
+		f.mu.Lock()
+		if ok {
+			f.chunk = min(2*f.chunk, 256)
+		} else {
+			f.chunk = max(len(chunk)/2, 1)
+		}
+		f.mu.Unlock()
+		if !ok {
+			return false
+		}
+		for i, m := range chunk {
+			c := m.tool()
+			if c == nil {
+				continue
+			}
+			v := views[i].later(time.Since(began))
+			f.recognize(v.Fence)
+			after, _ := c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) { return s.hear(in, v) })
+			if d := after.debt(); d != nil && d.kind == owedClosing && v.Open && v.Remaining == 0 && v.LeaseRemaining == 0 {
+				f.reclose(ctx, m, c)
+			}
+			c.deliverAside()
+		}
+		members = members[len(chunk):]
+	}
+	return true
+}
+
+// The rhythm and the subscription.
+
+// forever runs a loop until ctx ends, also if a Store or a Clock ends its goroutine or panics.
+func (f *Fleet) forever(ctx context.Context, loop func(context.Context)) {
+	defer func() {
+		recover()
+		if ctx.Err() == nil {
+			go f.forever(ctx, loop)
+		} else {
+			f.over.Done()
+		}
+	}()
+	for ctx.Err() == nil {
+		loop(ctx)
+	}
+}
+
+// rhythm does what is due, and then sleeps until the next is.
+func (f *Fleet) rhythm(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if wait, some := f.turn(ctx); some {
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// turn does what is due, and returns when something is due again, if anything is. After a failed
+// request it waits for retryAt, and then tries the store with a Load first.
+func (f *Fleet) turn(ctx context.Context) (wait time.Duration, some bool) {
+	now := time.Now()
+	f.mu.Lock()
+	sick, early, due := f.health.sick, now.Before(f.health.retryAt), !now.Before(f.pollAt)
+	f.mu.Unlock()
+	switch {
+	case early:
+	case sick && !f.poll(ctx, true):
+	case !f.clear(ctx): // is it the store, or one record?
+		f.load(ctx, f.anyone())
+	case !sick:
+		f.poll(ctx, due)
+	}
+	return f.next()
+}
+
+// list returns the active members.
+func (f *Fleet) list() []*member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*member, 0, len(f.active))
+	for m := range f.active {
+		all = append(all, m)
+	}
+	return all
+}
+
+// anyone returns one member, if there is any.
+func (f *Fleet) anyone() []*member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
+		return []*member{m}
+	}
+	f.health.sick = false // there is nobody to ask for
+	return nil
+}
+
+// poll loads the records of new members and, if due, of all that are open or in debt or were used
+// since the last poll. Then it also lowers the use of all.
+func (f *Fleet) poll(ctx context.Context, due bool) bool {
+	var load []*member
+	for _, m := range f.list() {
+		c := m.tool()
+		if c == nil {
+			f.retire(m)
+			continue
+		}
+		s := c.state.Load()
+		if s.use == useUnseen || due && (s.State != StateClosed || s.use == useFresh || s.account != nil) {
+			load = append(load, m)
+		}
+		if due {
+			c.advance(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.rested() })
+			f.retire(m)
+		}
+	}
+	if due {
+		f.mu.Lock()
+		f.pollAt = time.Now().Add(f.interval())
+		if len(f.active) == 0 {
+			f.active = map[*member]struct{}{} // the old one would keep the memory of its largest size
+		}
+		sick := f.health.sick
+		f.mu.Unlock()
+		if sick && len(load) == 0 {
+			load = f.anyone()
+		}
+	}
+	return f.load(ctx, load)
+}
+
+// interval is the time to the next poll. The caller holds f.mu.
+func (f *Fleet) interval() time.Duration {
+	if f.listens {
+		return time.Duration((0.9 + 0.2*rand.Float64()) * float64(f.o.Poll))
+	}
+	return min(f.o.Poll, pause())
+}
+
+// pause is the time between two attempts.
+func pause() time.Duration { return 500*time.Millisecond + rand.N(500*time.Millisecond) }
+
+// retire takes a member off the rhythm if nothing is to be done for it.
+func (f *Fleet) retire(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch c := m.tool(); {
+	case c == nil:
+		f.drop(m.key, m)
+	case !c.state.Load().active():
+		delete(f.active, m)
+	}
+}
+
+// clear renews the leases that are due, gives back what strayed and pays debts, up to the first
+// request that fails.
+func (f *Fleet) clear(ctx context.Context) bool {
+	members := f.list()
+	for _, m := range members {
+		if c := m.tool(); c != nil {
+			if in, some := f.renewal(c); some && in <= 0 && !f.renew(ctx, m, c) {
+				return false
+			}
+		}
+	}
+	if !f.giveBackStrays(ctx) {
+		return false
+	}
+	for _, m := range members {
+		if c := m.tool(); c != nil {
+			if d := c.state.Load().debt(); d != nil {
+				ok := f.pay(ctx, m, c, d)
+				c.deliverAside()
+				if !ok {
+					return false
+				}
+			}
+		}
+	}
+	f.mu.Lock()
+	f.health.failed[opTell] = 0 // nothing is owed any more
+	f.judge(nil)
+	f.mu.Unlock()
+	f.announce()
+	return true
+}
+
+// renewal returns in what time the lease of a probe is to be renewed, if the circuit has one: at a
+// third of it, and not past ProbeTimeout.
+func (f *Fleet) renewal(c *ToolCircuit) (in time.Duration, some bool) {
+	s := c.state.Load()
+	a := s.account
+	if a == nil || a.lease.IsZero() || s.State != StateHalfOpen || !s.gate.held {
+		return 0, false
+	}
+	now := c.clock.Now()
+	if now.Sub(s.gate.from) >= s.ProbeTimeout-time.Millisecond {
+		return 0, false
+	}
+	return a.lease.Sub(now) - f.lease(s)/3*2, true
+}
+
+// renew renews the lease of the probe that a circuit has.
+func (f *Fleet) renew(ctx context.Context, m *member, c *ToolCircuit) bool {
+	s, now := c.state.Load(), c.clock.Now()
+	a := AcquireRequest{Terms: f.terms(c, s), Fence: s.account.fence, Epoch: s.epoch}
+	a.Lease = min(a.Lease, s.ProbeTimeout-now.Sub(s.gate.from))
+	a.Lost = s.lost(now, a.Retention)
+	v, ok := request(ctx, f, opClaim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
+	if ok {
+		c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
+			return s.renewed(in, a.Fence, v.later(in.now.Sub(now)), now.Add(a.Lease))
+		})
+		c.deliverAside()
+	}
+	return ok
+}
+
+// next returns in what time something is due again.
+func (f *Fleet) next() (wait time.Duration, some bool) {
+	members := f.list()
+	now := time.Now()
+	at := now.Add(time.Hour)
+	f.mu.Lock()
+	if len(members) > 0 {
+		at, some = f.pollAt, true
+	}
+	if retry := f.health.retryAt; retry.After(now) {
+		at, some = retry, true
+	}
+	early := f.health.retryAt
+	f.mu.Unlock()
+	for _, m := range members {
+		if c := m.tool(); c != nil {
+			if in, leased := f.renewal(c); leased && now.Add(in).Before(at) {
+				at = now.Add(in)
+			}
+		}
+	}
+	if at.Before(early) {
+		at = early
+	}
+	return max(at.Sub(now), time.Millisecond), some
+}
+
+// subscribe listens until the subscription ends, and then waits a little.
+func (f *Fleet) subscribe(ctx context.Context) {
+	defer func() {
+		f.mu.Lock()
+		f.listens = false
+		f.pollAt = time.Now().Add(f.interval())
+		f.mu.Unlock()
+		f.poke()
+		select {
+		case <-time.After(pause()):
+		case <-ctx.Done():
+		}
+	}()
+	err := errNoAnswer
+	defer func() {
+		if ctx.Err() == nil {
+			f.note(opWatch, cmp.Or(err, errNoAnswer))
+		}
+	}()
+	err = f.store.Watch(ctx, func(key string, v View) { f.changed(ctx, key, v) }, f.resync)
+}
+
+// changed takes in a change that the store tells of. A circuit that this process does not have
+// loads its record when it is first used.
+func (f *Fleet) changed(ctx context.Context, key string, v View) {
+	f.mu.Lock()
+	m := f.members[key]
+	f.mu.Unlock()
+	f.recognize(v.Fence)
+	if m != nil {
+		if c := m.tool(); c != nil {
+			f.heard(ctx, c, v)
+		}
+	}
+}
+
+// heard makes a circuit take in a View for which it has not asked.
+func (f *Fleet) heard(ctx context.Context, c *ToolCircuit, v View) {
+	c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) { return s.adopt(in, v) })
+	c.deliverAside()
+}
+
+// resync makes the rhythm poll now, because changes may have been missed.
+func (f *Fleet) resync() {
+	f.note(opWatch, nil)
+	f.mu.Lock()
+	f.listens, f.pollAt = true, time.Now()
+	f.mu.Unlock()
+	f.poke()
+}
+
+// giveBack notes that the store may have taken, or may yet take, a claim that nobody waits for.
+func (f *Fleet) giveBack(m *member, fence Fence, t Terms) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.strays[fence] = &stray{key: m.key, terms: t, due: true, until: time.Now().Add(2*t.Lease + f.o.OpTimeout)}
+		f.poke()
+	}
+}
+
+// recognize notes that the store holds a fence. If it is a stray it is given back once more: a store
+// that was frozen may carry out a claim long after it was made.
+func (f *Fleet) recognize(fence Fence) {
+	if fence == "" {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.strays[fence]; s != nil && !s.due {
+		s.due = true
+		f.poke()
+	}
+}
+
+// giveBackStrays gives back the strays that are due, up to the first request that fails.
+func (f *Fleet) giveBackStrays(ctx context.Context) bool {
+	var due []Fence
+	f.mu.Lock()
+	for fence, s := range f.strays {
+		switch {
+		case s.due:
+			due = append(due, fence)
+		case time.Now().After(s.until):
+			delete(f.strays, fence)
+		}
+	}
+	f.mu.Unlock()
+	for _, fence := range due {
+		f.mu.Lock()
+		s := *f.strays[fence]
+		m := f.members[s.key]
+		f.mu.Unlock()
+		v, ok := f.settle(ctx, s.key, fence, Settlement{Terms: s.terms, Result: ProbeAbandoned})
+		if !ok {
+			return false
+		}
+		f.mu.Lock()
+		f.strays[fence].due = false
+		f.mu.Unlock()
+		if m != nil {
+			if c := m.tool(); c != nil {
+				f.heard(ctx, c, v)
+			}
+		}
+	}
+	return true
+}
+
+// Requests and their health.
+
+// op is a class of requests.
+type op int
+
+const (
+	opLoad op = iota
+	opClaim
+	opTell
+	opWatch
+	ops
+)
+
+// health is what the latest requests say of the store.
+type health struct {
+	sick     bool      // the latest failed, so calls do not ask
+	retryAt  time.Time // when the rhythm tries again
+	row      int       // failed in a row
+	failed   [ops]int  // the same by class
+	degraded bool      // as told to OnEvent
+}
+
+// errNoAnswer is the error of a Store that did not return.
+var errNoAnswer = errors.New("toolcircuit: the store did not return")
+
+// request sends one request under OpTimeout and not under the caller's cancellation. It reports
+// whether the store answered. A panic in the store is no answer.
+func request[T any](ctx context.Context, f *Fleet, class op, send func(context.Context) (T, error)) (answer T, ok bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.o.OpTimeout)
+	defer cancel()
+	err := errNoAnswer
+	defer func() {
+		if r := recover(); r != nil {
+			err = &PanicError{Value: r, Stack: debug.Stack()}
+		}
+		ok = err == nil
+		f.note(class, err)
+	}()
+	answer, err = send(ctx)
+	return
+}
+
+// note takes in how a request went.
+func (f *Fleet) note(class op, err error) {
+	f.mu.Lock()
+	h := &f.health
+	switch {
+	case class == opWatch && err != nil:
+		h.failed[class]++
+	case class == opWatch:
+		h.failed[class] = 0
+	case err != nil:
+		h.sick, h.retryAt = true, time.Now().Add(pause())
+		h.row++
+		h.failed[class]++
+		f.poke()
+	default:
+		if class == opLoad && h.failed[opLoad] > 0 { // it was away
+			h.failed[opClaim], h.failed[opTell] = 0, 0
+		}
+		h.sick, h.row = false, 0
+		h.failed[class] = 0
+	}
+	f.judge(err)
+	f.mu.Unlock()
+	f.announce()
+}
+
+// judge notes an event if the store is given up on now, or answers again. The caller holds f.mu.
+func (f *Fleet) judge(err error) {
+	h := &f.health
+	degraded := h.row >= enough || slices.Max(h.failed[:]) >= enough
+	if degraded == h.degraded {
+		return
+	}
+	h.degraded = degraded
+	e := Event{Type: EventRecovered, At: time.Now()}
+	if degraded {
+		e.Type, e.Err = EventStoreError, err
+	}
+	if f.o.OnEvent != nil {
+		f.news = append(f.news, e)
+	}
+}
+
+// announce delivers news in a goroutine of its own.
+func (f *Fleet) announce() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.news) == 0 || f.telling {
+		return
+	}
+	f.telling = true
+	go f.deliver()
+}
+
+func (f *Fleet) deliver() {
+	defer func() {
+		recover()
+		f.mu.Lock()
+		f.telling = false
+		f.mu.Unlock()
+		f.announce()
+	}()
+	for {
+		f.mu.Lock()
+		if len(f.news) == 0 {
+			f.mu.Unlock()
+			return
+		}
+		e := f.news[0]
+		f.news = f.news[1:]
+		f.mu.Unlock()
+		f.o.OnEvent(context.Background(), e)
+	}
+}
+
+// reachable reports whether a call may ask the store. If not, it returns how long until the Fleet
+// has tried again, and 0 once it has given up.
+func (f *Fleet) reachable() (wait time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := &f.health
+	switch {
+	case f.closed || h.sick && h.row >= enough:
+		return 0, false
+	case h.sick:
+		return max(time.Until(h.retryAt)+f.o.OpTimeout, time.Millisecond), false
+	}
+	return 0, true
+}
+
+// degraded reports whether the store is given up on, as OnEvent was told.
+func (f *Fleet) degraded() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.health.degraded
+}
+
+// refusesClaims reports whether claims are never answered, though the store may be there.
+func (f *Fleet) refusesClaims() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.health.failed[opClaim] >= enough
+}
+
+// retryIn returns how long until the Fleet tries the store again.
+func (f *Fleet) retryIn() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(time.Until(f.health.retryAt), time.Millisecond)
+}
