@@ -13,7 +13,7 @@ type Snapshot struct {
 	Since      time.Time `json:"since"`            // when the epoch began; of a twin's first, when its settings were made
 	RetryAt    time.Time `json:"retryAt,omitzero"` // until when the state refuses calls of tools without SideEffects; zero if it does not
 	Override   Override  `json:"override,omitempty"`
-	Shared     Shared    `json:"shared,omitempty"`
+	Shared     Shared    `json:"shared,omitempty"` // whether a Fleet shares the state
 	Seq        uint64    `json:"seq"`
 	Openings   int       `json:"openings"`        // in memory at this moment
 	Rule       Rule      `json:"rule,omitempty"`  // that led to State
@@ -45,6 +45,7 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 		State:        s.at(now),
 		Since:        s.since,
 		Override:     s.override,
+		Shared:       c.shared(s),
 		Seq:          s.seq,
 		Openings:     s.openingsAt(now),
 		Rule:         s.rule,
