@@ -293,11 +293,13 @@ func (m *member) attend(s *state) {
 	if f.closed || f.members[m.key] != m {
 		return
 	}
+	_, attended := f.active[m]
 	f.active[m] = struct{}{}
-	if a := s.account; a != nil && (a.owed != nil || !a.lease.IsZero()) {
-		if a.owed != nil && a.owed.kind == owedClosing {
-			f.pollAt = time.Now()
-		}
+	a := s.account
+	if a != nil && a.owed != nil && a.owed.kind == owedClosing {
+		f.pollAt = time.Now()
+	}
+	if !attended || a != nil && (a.owed != nil || !a.lease.IsZero()) {
 		f.poke()
 	}
 }
@@ -618,9 +620,11 @@ func (f *Fleet) retire(m *member) {
 // clear renews the leases that are due, gives back what strayed and pays debts, up to the first
 // request that fails.
 func (f *Fleet) clear(ctx context.Context) bool {
-	members := f.list()
+	members, calm := f.list(), true
 	for _, m := range members {
 		if c := m.tool(); c != nil {
+			s := c.state.Load()
+			calm = calm && s.State == StateClosed && s.account == nil
 			if in, some := f.renewal(c); some && in <= 0 && !f.renew(ctx, m, c) {
 				return false
 			}
@@ -640,11 +644,13 @@ func (f *Fleet) clear(ctx context.Context) bool {
 			}
 		}
 	}
-	f.mu.Lock()
-	f.health.failed[opTell] = 0 // nothing is owed any more
-	f.judge(nil)
-	f.mu.Unlock()
-	f.announce()
+	if calm { // nothing is left to claim or to tell
+		f.mu.Lock()
+		f.health.failed[opClaim], f.health.failed[opTell] = 0, 0
+		f.judge(nil)
+		f.mu.Unlock()
+		f.announce()
+	}
 	return true
 }
 
@@ -840,10 +846,10 @@ type health struct {
 // errNoAnswer is the error of a Store that did not return.
 var errNoAnswer = errors.New("toolcircuit: the store did not return")
 
-// request sends one request under OpTimeout and not under the caller's cancellation. It reports
-// whether the store answered. A panic in the store is no answer.
+// request sends one request under OpTimeout. It reports whether the store answered. A panic in the
+// store is no answer.
 func request[T any](ctx context.Context, f *Fleet, class op, send func(context.Context) (T, error)) (answer T, ok bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.o.OpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.o.OpTimeout)
 	defer cancel()
 	err := errNoAnswer
 	defer func() {

@@ -278,6 +278,10 @@ func (s state) adopt(in input, v View) (state, bool) {
 		return s, false
 	}
 	owed := s.debt()
+	if owed != nil && owed.kind == owedClosing && v.Open && v.Age >= in.now.Sub(s.since) {
+		s.epoch = v.Epoch // of the opening that this worker has seen the end of
+		return s, true
+	}
 	s.use, s.epoch, s.account = max(s.use, useIdle), v.Epoch, nil
 	v = v.within(&s.Policy)
 	began := in.now.Add(-v.Age)
@@ -567,7 +571,7 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 	case !tried || !reachable:
 		return nil, tried
 	}
-	v, answered := f.acquire(ctx, m, c, after, fence)
+	v, answered := f.acquire(context.WithoutCancel(ctx), m, c, s, fence)
 	after = step(func(now state, in input) (state, bool) {
 		switch {
 		case answered:
@@ -623,7 +627,7 @@ func (c *ToolCircuit) touch(ctx context.Context) {
 	}
 	if loads {
 		defer c.step(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.touched(useFresh) })
-		f.load(ctx, []*member{m})
+		f.load(context.WithoutCancel(ctx), []*member{m})
 	}
 }
 
@@ -632,7 +636,7 @@ func (c *ToolCircuit) tell(ctx context.Context, s *state) {
 	if d := s.debt(); d != nil {
 		if m := c.member.Load(); m != nil {
 			if _, reachable := m.fleet.reachable(); reachable {
-				m.fleet.pay(ctx, m, c, d)
+				m.fleet.pay(context.WithoutCancel(ctx), m, c, d)
 			}
 		}
 	}

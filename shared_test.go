@@ -3,11 +3,13 @@ package toolcircuit_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -49,7 +51,7 @@ func bubble(t *testing.T, n int, test func(t *testing.T, store *storetest.Memory
 	})
 }
 
-func newWorker(t *testing.T, store *storetest.Memory, p toolcircuit.Policy, o toolcircuit.FleetOptions) *worker {
+func newWorker(t *testing.T, store *storetest.Memory, p toolcircuit.Policy, o toolcircuit.FleetOptions, edit ...func(*toolcircuit.Options)) *worker {
 	t.Helper()
 	w := &worker{T: t, store: store}
 	o.OnEvent = func(_ context.Context, e toolcircuit.Event) {
@@ -65,11 +67,15 @@ func newWorker(t *testing.T, store *storetest.Memory, p toolcircuit.Policy, o to
 		require.NoError(t, w.fleet.Close(context.Background()))
 		synctest.Wait()
 	})
-	w.ToolCircuit = toolcircuit.MustNew(key, toolcircuit.Options{Policy: p, OnEvent: func(_ context.Context, e toolcircuit.Event) {
+	co := toolcircuit.Options{Policy: p, OnEvent: func(_ context.Context, e toolcircuit.Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, e)
-	}})
+	}}
+	for _, e := range edit {
+		e(&co)
+	}
+	w.ToolCircuit = toolcircuit.MustNew(key, co)
 	require.NoError(t, w.fleet.Join(w.ToolCircuit, key))
 	return w
 }
@@ -283,5 +289,419 @@ func TestFleetFrozenStore(t *testing.T) {
 		}
 		allAre(t, closed, w)
 		require.False(t, store.Record(key).Open)
+	})
+}
+
+// Scenario 7: the store is killed and comes back empty while a tool is open.
+func TestFleetEmptiedStore(t *testing.T) {
+	bubble(t, 8, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		w[1].runs(errDown) // g = 2, 4 s
+		synctest.Wait()
+		for _, w := range w {
+			w.store.Set(storetest.Fault{Err: errDown})
+		}
+		store.Empty()
+		time.Sleep(time.Second)
+		for _, w := range w {
+			w.refused() // no request: nobody knows yet that the store is away
+			w.store.Set(storetest.Fault{})
+		}
+		time.Sleep(time.Second)
+		v := store.Record(key)
+		require.True(t, v.Open)
+		require.Equal(t, 2, v.Generation)
+		require.InDelta(t, 2*time.Second, v.Remaining, float64(time.Millisecond))
+		require.Equal(t, w[0].Snapshot().Cause, v.Cause)
+		time.Sleep(v.Remaining - 1)
+		for _, w := range w {
+			w.refused()
+		}
+		time.Sleep(time.Millisecond)
+		w[5].runs(nil)
+		synctest.Wait()
+		allAre(t, closed, w)
+	})
+}
+
+// Scenario 8: the store is emptied, and nobody looks before the cooldown is over.
+func TestFleetEmptiedUnseen(t *testing.T) {
+	idle := fleetOptions
+	idle.Poll = 10 * time.Hour
+	lost := func(t *testing.T, wait time.Duration) (ran int, fresh *worker, w []*worker) {
+		store := storetest.NewMemory()
+		for range 8 {
+			w = append(w, newWorker(t, store.Peer(), fleetPolicy, idle))
+		}
+		synctest.Wait()
+		w[0].fail(3)
+		synctest.Wait()
+		store.Empty()
+		time.Sleep(wait)
+		fresh = newWorker(t, store.Peer(), fleetPolicy, idle)
+		for _, w := range w {
+			w.ran = 0
+		}
+		var wg sync.WaitGroup
+		for i := range 64 {
+			wg.Go(func() {
+				toolcircuit.Do(context.Background(), w[i%8].ToolCircuit, func(context.Context) (int, error) {
+					w[i%8].mu.Lock()
+					w[i%8].ran++
+					w[i%8].mu.Unlock()
+					time.Sleep(time.Second / 2)
+					return 0, errDown
+				})
+			})
+		}
+		wg.Wait()
+		for _, w := range w {
+			ran += w.ran
+		}
+		return ran, fresh, w
+	}
+	t.Run("soon", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ran, fresh, w := lost(t, 2*time.Second)
+			require.Equal(t, 1, ran, "the first to ask makes the record anew and probes")
+			synctest.Wait()
+			allAre(t, open, append(w, fresh))
+			require.Equal(t, 2, fresh.Snapshot().Openings)
+		})
+	})
+	t.Run("after the retention", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ran, fresh, _ := lost(t, 2*time.Second+time.Hour)
+			require.Equal(t, 8, ran, "each worker that knew probes by itself")
+			_ = fresh
+		})
+		synctest.Test(t, func(t *testing.T) {
+			store := storetest.NewMemory()
+			knew := newWorker(t, store.Peer(), fleetPolicy, idle)
+			synctest.Wait()
+			knew.fail(3)
+			store.Empty()
+			time.Sleep(time.Hour)
+			fresh := newWorker(t, store.Peer(), fleetPolicy, idle)
+			fresh.runs(nil)
+			probe := knew.begin()
+			synctest.Wait()
+			require.True(t, probe.Probe())
+			fresh.runs(nil)
+			settle(probe, nil)
+		})
+	})
+}
+
+// Scenario 10: connections are reset again and again while a tool opens and recovers.
+func TestFleetResets(t *testing.T) {
+	bubble(t, 8, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		down := true
+		for i := range 5000 {
+			if i%100 == 0 {
+				for _, w := range w {
+					w.store.Set(storetest.Fault{Err: errDown}, storetest.Watch)
+					w.store.Set(storetest.Fault{LoseAnswer: true}, storetest.Trip, storetest.Acquire, storetest.Settle)
+				}
+			}
+			if i%100 == 3 {
+				for _, w := range w {
+					w.store.Set(storetest.Fault{})
+				}
+			}
+			if i == 2500 {
+				down = false
+			}
+			for _, w := range w {
+				err := w.call(map[bool]error{true: errDown}[down])
+				if err != errDown && err != nil {
+					require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for _, w := range w {
+			w.store.Set(storetest.Fault{})
+		}
+		for range 1000 {
+			for _, w := range w {
+				w.call(nil)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		allAre(t, closed, w)
+		require.False(t, store.Record(key).Open)
+	})
+}
+
+// Scenario 11, the store's side: a subscription is deaf, and a poll tells.
+func TestFleetDeaf(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[1].runs(nil)
+		w[1].store.Deafen(true)
+		w[0].fail(3)
+		w[1].runs(nil) // it has not heard
+		time.Sleep(2200 * time.Millisecond)
+		require.Equal(t, toolcircuit.RuleFleet, w[1].Snapshot().Rule)
+	})
+}
+
+// shifted is the real clock, that far off.
+type shifted struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (s shifted) Now() time.Time                  { return s.Clock.Now().Add(s.by) }
+func (s shifted) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+func (s shifted) Until(t time.Time) time.Duration { return t.Sub(s.Now()) }
+
+// Scenario 13: the workers' clocks and the store's differ.
+func TestFleetClocksDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		store.Step(300 * time.Second)
+		var w []*worker
+		for _, by := range []time.Duration{-time.Hour, 0, time.Hour} {
+			w = append(w, newWorker(t, store.Peer(), fleetPolicy, fleetOptions, func(o *toolcircuit.Options) { o.Clock = shifted{clock.New(), by} }))
+		}
+		synctest.Wait()
+		w[0].fail(3)
+		synctest.Wait()
+		opened := time.Now()
+		for time.Since(opened) < 3*time.Second {
+			ran := 0
+			for _, w := range w {
+				w.ran = 0
+				w.call(errDown)
+				ran += w.ran
+			}
+			if ran > 0 {
+				require.Equal(t, 1, ran)
+				require.GreaterOrEqual(t, time.Since(opened), 2*time.Second)
+				require.LessOrEqual(t, time.Since(opened), 2050*time.Millisecond)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatal("no probe")
+	})
+}
+
+// Scenario 14: the store's clock steps during a cooldown.
+func TestFleetStoreClockSteps(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+			w[0].fail(3)
+			synctest.Wait()
+			time.Sleep(time.Second)
+			store.Step(step)
+			time.Sleep(time.Second - 1)
+			for _, w := range w {
+				w.refused()
+			}
+			fresh := newWorker(t, store.Peer(), fleetPolicy, fleetOptions)
+			all := append(w, fresh)
+			began := time.Now()
+			for probed := false; !probed; {
+				time.Sleep(10 * time.Millisecond)
+				require.Less(t, time.Since(began), 2*8*time.Second+50*time.Millisecond)
+				for _, w := range all {
+					probed = probed || w.call(nil) == nil
+				}
+			}
+			synctest.Wait()
+			allAre(t, closed, all)
+		})
+	}
+}
+
+// Scenario 16: calls admitted before the opening fail after the closing.
+func TestFleetOldFailures(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		var late []*toolcircuit.Permit
+		for range 20 {
+			late = append(late, w[1].begin())
+		}
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		w[0].runs(nil)
+		synctest.Wait()
+		for _, p := range late {
+			settle(p, errDown)
+		}
+		synctest.Wait()
+		allAre(t, closed, w)
+		require.Equal(t, 0, w[1].Snapshot().Streak)
+		w[1].fail(3)
+		synctest.Wait()
+		allAre(t, open, w)
+		require.Equal(t, 2, store.Record(key).Generation)
+	})
+	t.Run("unheard", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store, rarely := storetest.NewMemory(), fleetOptions
+			rarely.Poll = time.Hour
+			a, b := newWorker(t, store.Peer(), fleetPolicy, rarely), newWorker(t, store.Peer(), fleetPolicy, rarely)
+			synctest.Wait()
+			b.store.Deafen(true)
+			b.fail(2)
+			a.fail(3)
+			time.Sleep(2 * time.Second)
+			a.runs(nil)
+			b.runs(errDown)
+			require.Equal(t, closed, b.State(), "the failures are from before the closing")
+			b.fail(2)
+			require.Equal(t, closed, b.State())
+			b.fail(1)
+			require.Equal(t, open, b.State())
+			require.Equal(t, 2, store.Record(key).Generation)
+		})
+	})
+}
+
+// Scenario 17: a tool that flaps waits longer each time, until it is healthy for long.
+func TestFleetFlapping(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 8 * time.Second, 8 * time.Second} {
+			w[i%2].fail(3)
+			synctest.Wait()
+			require.Equal(t, want, store.Record(key).Remaining, "opening %d", i+1)
+			for _, w := range w {
+				require.Equal(t, want, w.refused().RetryAfter())
+			}
+			time.Sleep(want)
+			w[(i+1)%2].runs(nil)
+			synctest.Wait()
+			allAre(t, closed, w)
+		}
+		time.Sleep(time.Hour + time.Second)
+		require.Zero(t, store.Record(key))
+		w[1].fail(3)
+		require.Equal(t, 1, store.Record(key).Generation)
+	})
+}
+
+// Scenario 19: the store answers with errors, to all requests or to some.
+func TestFleetStoreErrors(t *testing.T) {
+	some := map[string][]storetest.Method{
+		"all":     {storetest.Load, storetest.Trip, storetest.Acquire, storetest.Settle, storetest.Reset, storetest.Watch},
+		"reads":   {storetest.Load},
+		"writes":  {storetest.Trip, storetest.Acquire, storetest.Settle, storetest.Reset},
+		"trip":    {storetest.Trip},
+		"acquire": {storetest.Acquire},
+		"settle":  {storetest.Settle},
+		"watch":   {storetest.Watch},
+	}
+	for name, methods := range some {
+		for kind, fault := range map[string]storetest.Fault{"errors": {Err: errDown}, "panics": {Panic: "store"}, "hangs": {Frozen: true}} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+					w0, before := w[0], runtime.NumGoroutine()
+					w0.store.Set(fault, methods...)
+					began := time.Now()
+					ran, down := 0, true
+					for time.Since(began) < 60*time.Second {
+						if down = time.Since(began) < 20*time.Second; !down && ran == 0 {
+							ran = w0.ran
+						}
+						w0.took(100*time.Millisecond, func() {
+							if err := w0.call(map[bool]error{true: errDown}[down]); err != nil && err != errDown {
+								require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+							}
+						})
+						time.Sleep(10 * time.Millisecond)
+					}
+					require.Equal(t, closed, w0.State())
+					require.LessOrEqual(t, ran, 3+5, "3 to open, then a probe per cooldown of 2, 4, 8 s")
+					require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
+					w0.store.Set(storetest.Fault{})
+					for i := range 2000 {
+						// A store that was frozen carries out what was asked long ago.
+						if err := w0.call(nil); err != nil {
+							require.True(t, kind == "hangs" && i < 300, "%v after %d calls", err, i)
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+					require.Equal(t, closed, w0.State())
+					require.False(t, store.Record(key).Open)
+					require.Equal(t, toolcircuit.SharedOK, w0.Snapshot().Shared)
+					var types []toolcircuit.EventType
+					for _, e := range w0.news {
+						types = append(types, e.Type)
+					}
+					switch {
+					case kind == "hangs" && name == "watch": // nobody can tell
+					case name == "trip" && len(types) == 0: // the first probe found another way before the third attempt
+					default:
+						require.Equal(t, []toolcircuit.EventType{toolcircuit.EventStoreError, toolcircuit.EventRecovered}, types)
+						require.Error(t, w0.news[0].Err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Scenario 20: a probe whose caller goes, one that panics, and Close with a debt.
+func TestFleetProbeEnds(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		p, err := w[0].Allow(ctx)
+		require.NoError(t, err)
+		cancel()
+		p.Settle(ctx, nil, context.Canceled)
+		synctest.Wait()
+		require.Equal(t, 1, store.Record(key).Generation)
+		require.Empty(t, store.Record(key).Fence)
+		p2 := w[1].begin()
+		require.True(t, p2.Probe())
+		p2.Release()
+		synctest.Wait()
+		require.Equal(t, 1, store.Record(key).Generation)
+
+		require.Panics(t, func() {
+			toolcircuit.Do(context.Background(), w[0].ToolCircuit, func(context.Context) (int, error) { panic("tool") })
+		})
+		synctest.Wait()
+		require.Equal(t, 2, store.Record(key).Generation)
+		require.Equal(t, toolcircuit.KindPanic, store.Record(key).Cause)
+		allAre(t, open, w)
+
+		time.Sleep(4 * time.Second)
+		probe := w[0].begin()
+		w[0].store.Set(storetest.Fault{Frozen: true})
+		w[0].took(50*time.Millisecond, func() { settle(probe, nil) })
+		w[0].took(50*time.Millisecond, func() { require.NoError(t, w[0].fleet.Close(context.Background())) })
+		require.Equal(t, closed, w[0].State())
+		require.Equal(t, toolcircuit.SharedNot, w[0].Snapshot().Shared)
+	})
+	t.Run("close gives back", func(t *testing.T) {
+		bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+			w[0].fail(3)
+			time.Sleep(2 * time.Second)
+			probe := w[0].begin()
+			require.NoError(t, w[0].fleet.Close(context.Background()))
+			require.Empty(t, store.Record(key).Fence)
+			synctest.Wait()
+			w[1].runs(nil)
+			settle(probe, errDown)
+			synctest.Wait()
+			require.Equal(t, closed, w[1].State())
+			require.Equal(t, open, w[0].State(), "it goes on alone")
+		})
+	})
+	t.Run("close pays", func(t *testing.T) {
+		bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+			w[0].store.Set(storetest.Fault{Err: errDown}, storetest.Trip)
+			w[0].fail(3)
+			w[0].store.Set(storetest.Fault{})
+			require.False(t, store.Record(key).Open)
+			require.NoError(t, w[0].fleet.Close(context.Background()))
+			require.True(t, store.Record(key).Open)
+		})
 	})
 }

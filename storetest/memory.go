@@ -101,8 +101,8 @@ func NewMemory() *Memory {
 func (m *Memory) Peer() *Memory { return &Memory{records: m.records} }
 
 // Set puts a fault in force for the requests to come of some methods, by default of all. What a
-// frozen method has kept waiting is carried out now, unless the new fault freezes it, too. An Err
-// also ends a Watch that is under way.
+// frozen method has kept waiting is carried out now, unless the new fault freezes it, too. Watch
+// takes a fault to heart while it is under way.
 func (m *Memory) Set(f Fault, of ...Method) {
 	if len(of) == 0 {
 		of = []Method{Load, Trip, Acquire, Settle, Reset, Watch}
@@ -331,10 +331,15 @@ func (m *Memory) Watch(ctx context.Context, changed func(key string, v toolcircu
 		case <-w.wake:
 		}
 		m.mu.Lock()
-		err := m.faults[Watch].Err
+		f := m.faults[Watch]
 		m.mu.Unlock()
-		if err != nil {
-			return err
+		switch {
+		case f.Err != nil:
+			return f.Err
+		case f.Panic != nil:
+			panic(f.Panic)
+		case f.Frozen:
+			continue
 		}
 		w.mu.Lock()
 		queue := w.queue
