@@ -113,7 +113,7 @@ func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
 		sweepAt: 64,
 		active:  map[*member]struct{}{},
 		strays:  map[Fence]*stray{},
-		chunk:   256,
+		chunk:   8,
 	}
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
@@ -164,6 +164,11 @@ func (f *Fleet) Join(c *ToolCircuit, key string) error {
 		s.use, s.epoch, s.account = useUnseen, 0, nil
 		return s, true
 	})
+	f.mu.Lock()
+	if f.members[key] == m {
+		f.active[m] = struct{}{} // so that its record is loaded
+	}
+	f.mu.Unlock()
 	f.poke()
 	return nil
 }
@@ -190,7 +195,6 @@ func (f *Fleet) enter(m *member, ci *circuit) error {
 		f.sweepAt = 2*len(f.members) + 64
 	}
 	f.members[m.key] = m
-	f.active[m] = struct{}{}
 	return nil
 }
 
@@ -437,8 +441,8 @@ func (f *Fleet) reclose(ctx context.Context, m *member, c *ToolCircuit) {
 	}
 }
 
-// load loads the records of members, in chunks that the store can answer within OpTimeout: half as
-// many keys after one that it did not. It reports whether all were answered.
+// load loads the records of members, in chunks that the store can answer within OpTimeout: twice as
+// many keys after a quick answer, half as many after none. It reports whether all were answered.
 func (f *Fleet) load(ctx context.Context, members []*member) bool {
 	for len(members) > 0 {
 		f.mu.Lock()
@@ -456,11 +460,13 @@ func (f *Fleet) load(ctx context.Context, members []*member) bool {
 			}
 			return views, err
 		})
+		took := time.Since(began)
 		f.mu.Lock()
-		if ok {
-			f.chunk = min(2*f.chunk, 256)
-		} else {
+		switch {
+		case !ok:
 			f.chunk = max(len(chunk)/2, 1)
+		case took < f.o.OpTimeout/4 && len(chunk) == f.chunk:
+			f.chunk = min(2*f.chunk, 256)
 		}
 		f.mu.Unlock()
 		if !ok {
@@ -571,11 +577,14 @@ func (f *Fleet) poll(ctx context.Context, due bool) bool {
 			continue
 		}
 		s := c.state.Load()
-		if s.use == useUnseen || due && (s.State != StateClosed || s.use == useFresh || s.account != nil) {
+		loads := s.use == useUnseen || due && (s.State != StateClosed || s.use == useFresh || s.account != nil)
+		if loads {
 			load = append(load, m)
 		}
 		if due {
 			c.advance(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.rested() })
+		}
+		if due && !loads {
 			f.retire(m)
 		}
 	}
@@ -662,11 +671,10 @@ func (f *Fleet) renewal(c *ToolCircuit) (in time.Duration, some bool) {
 	if a == nil || a.lease.IsZero() || s.State != StateHalfOpen || !s.gate.held {
 		return 0, false
 	}
-	now := c.clock.Now()
-	if now.Sub(s.gate.from) >= s.ProbeTimeout-time.Millisecond {
+	if !a.lease.Before(s.gate.from.Add(s.ProbeTimeout)) {
 		return 0, false
 	}
-	return a.lease.Sub(now) - f.lease(s)/3*2, true
+	return a.lease.Sub(c.clock.Now()) - f.lease(s)/3*2, true
 }
 
 // renew renews the lease of the probe that a circuit has.

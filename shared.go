@@ -334,8 +334,8 @@ func (v View) within(p *Policy) View {
 		longest = p.MaxRetryAfter
 	}
 	v.Remaining = min(max(v.Remaining, 0), longest)
-	v.LeaseRemaining = max(v.LeaseRemaining, 0)
-	v.Age = max(v.Age, 0)
+	v.LeaseRemaining = min(max(v.LeaseRemaining, 0), p.ProbeTimeout)
+	v.Age = min(max(v.Age, 0), 1<<61) // room to add to it
 	v.Generation, v.Failures = max(v.Generation, 0), max(v.Failures, 0)
 	if v.Cause.place() == len(kinds) {
 		v.Cause = KindUnknown
@@ -410,15 +410,21 @@ func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool)
 		return s.alone(in), true
 	}
 	w := v.within(&s.Policy)
-	if wait := max(w.Remaining, w.LeaseRemaining); wait > 0 {
-		return s.holdBack("", in.now.Add(wait)), true
+	wait := max(w.Remaining, w.LeaseRemaining)
+	longest := max(s.MaxCooldown, s.MaxRetryAfter) + s.ProbeTimeout
+	if wait == 0 || in.now.Sub(s.gate.from) > 2*longest { // then this is no answer
+		return s.unanswered(in, 0), true
 	}
-	return s.unanswered(in.now), true // because nothing was in the way
+	return s.holdBack("", in.now.Add(wait)), true
 }
 
-// unanswered returns s after a claim without an answer. Calls are held back until then.
-func (s state) unanswered(until time.Time) state {
-	s = s.holdBack("", until)
+// unanswered returns s after a claim without an answer: calls are held back for a while or, if
+// that was enough in this cooldown, this one is the worker's own probe.
+func (s state) unanswered(in input, wait time.Duration) state {
+	if s.account.unanswered+1 >= enough {
+		return s.alone(in)
+	}
+	s = s.holdBack("", in.now.Add(wait))
 	s.account.unanswered++ // holdBack has just made it, so it is not shared
 	return s
 }
@@ -578,10 +584,10 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 			return now.claimed(in, fence, v.later(in.now.Sub(began)), began.Add(f.lease(&now)))
 		case !now.asks(fence):
 			return now, false
-		case now.account.unanswered+1 >= enough || f.refusesClaims():
+		case f.refusesClaims():
 			return now.alone(in), true
 		}
-		return now.unanswered(in.now.Add(f.retryIn())), true
+		return now.unanswered(in, f.retryIn()), true
 	})
 	if admitted {
 		return after, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -703,5 +704,509 @@ func TestFleetProbeEnds(t *testing.T) {
 			require.NoError(t, w[0].fleet.Close(context.Background()))
 			require.True(t, store.Record(key).Open)
 		})
+	})
+}
+
+func TestA055OneClaim(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		require.True(t, w[0].Ready())
+		require.True(t, w[1].Ready())
+		probe := w[0].begin()
+		synctest.Wait()
+		require.False(t, w[1].Ready(), "the loser leaves the tool out")
+		w[1].refused()
+		require.True(t, probe.Probe())
+		settle(probe, nil)
+	})
+}
+
+// 403 opens nothing, so a new key needs no reset; what is open is closed for all by Reset.
+func TestA020FixedKey(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		for range 10 {
+			w[0].runs(&toolcircuit.HTTPError{StatusCode: 403})
+		}
+		require.Zero(t, store.Record(key))
+		w[0].fail(3)
+		fresh := newWorker(t, store.Peer(), fleetPolicy, fleetOptions)
+		fresh.refused()
+		fresh.Reset()
+		synctest.Wait()
+		allAre(t, closed, append(w, fresh))
+		newWorker(t, store.Peer(), fleetPolicy, fleetOptions).runs(nil)
+		w[0].runs(nil)
+		w[0].fail(3)
+		require.Equal(t, 1, store.Record(key).Generation, "openings are forgotten")
+	})
+}
+
+func TestA065SharedProbes(t *testing.T) {
+	outage := func(workers int) (probes int, events []toolcircuit.Event) {
+		bubble(t, workers, func(t *testing.T, store *storetest.Memory, w []*worker) {
+			for began := time.Now(); time.Since(began) < 3*time.Hour; time.Sleep(time.Second) {
+				for _, w := range w {
+					w.call(errDown)
+				}
+				synctest.Wait()
+			}
+			for _, w := range w {
+				probes += w.ran
+				events = append(events, w.events...)
+			}
+		})
+		return
+	}
+	alone, _ := outage(1)
+	shared, events := outage(2)
+	require.InDelta(t, alone, shared, 4)
+	changes := map[string]bool{}
+	for _, e := range events {
+		require.NotEqual(t, e.From, e.To, "events only on a change")
+		changes[fmt.Sprint(e.To, e.Openings)] = true
+	}
+}
+
+// Without a store the state is local, and the snapshot says so. With one all agree.
+func TestA098Agreement(t *testing.T) {
+	alone := newRig(t, policy(nil))
+	require.Equal(t, toolcircuit.SharedNot, alone.Snapshot().Shared)
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[1].runs(nil)
+		w[1].store.Deafen(true)
+		w[0].fail(3)
+		time.Sleep(2200 * time.Millisecond) // a poll, and its jitter
+		a, b := w[0].Snapshot(), w[1].Snapshot()
+		require.Equal(t, []any{a.State, a.Openings, a.Cause, a.Since}, []any{b.State, b.Openings, b.Cause, b.Since})
+		require.Equal(t, toolcircuit.SharedOK, b.Shared)
+	})
+}
+
+// A worker that joins late neither restarts nor skips the cooldown.
+func TestA100JoinLate(t *testing.T) {
+	minute := fleetPolicy
+	minute.Cooldown, minute.MaxCooldown = time.Minute, 10*time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		newWorker(t, store.Peer(), minute, fleetOptions).fail(3)
+		time.Sleep(59 * time.Second)
+		late := newWorker(t, store.Peer(), minute, fleetOptions)
+		require.Equal(t, time.Second, late.refused().RetryAfter())
+		time.Sleep(time.Second - 1)
+		late.refused()
+		time.Sleep(time.Second + 1)
+		late.runs(nil)
+		require.Equal(t, closed, late.State())
+	})
+}
+
+// Counts are not shared (openings are), so none can be lost: the opening is decided once.
+func TestF73OneOpening(t *testing.T) {
+	bubble(t, 8, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		var wg sync.WaitGroup
+		for _, w := range w {
+			for range 10 {
+				wg.Go(func() { w.call(errDown) })
+			}
+		}
+		wg.Wait()
+		synctest.Wait()
+		allAre(t, open, w)
+		require.Equal(t, 1, store.Record(key).Generation)
+		time.Sleep(2 * time.Second)
+		probes := 0
+		for _, w := range w {
+			if p, err := w.Allow(context.Background()); err == nil {
+				probes++
+				defer p.Release()
+			}
+		}
+		require.Equal(t, 1, probes)
+	})
+}
+
+func TestF76PanicReachesStore(t *testing.T) {
+	once := fleetPolicy
+	once.FailureThreshold = 1
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		a, b := newWorker(t, store.Peer(), once, fleetOptions), newWorker(t, store.Peer(), once, fleetOptions)
+		require.Panics(t, func() {
+			toolcircuit.Do(context.Background(), a.ToolCircuit, func(context.Context) (int, error) { panic("tool") })
+		})
+		synctest.Wait()
+		require.Equal(t, toolcircuit.KindPanic, b.refused().Cause)
+		done := make(chan struct{})
+		time.Sleep(2 * time.Second)
+		go func() {
+			defer close(done)
+			toolcircuit.Do(context.Background(), b.ToolCircuit, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil })
+		}()
+		<-done
+		synctest.Wait()
+		require.Equal(t, 2, store.Record(key).Generation)
+		a.refused()
+	})
+}
+
+// A late failure with a Retry-After makes the wait longer for all.
+func TestFleetLateRetryAfter(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		own, other := w[0].begin(), w[1].begin()
+		w[0].fail(3)
+		synctest.Wait()
+		settle(other, asked(10*time.Second))
+		synctest.Wait()
+		require.Equal(t, 10*time.Second, store.Record(key).Remaining)
+		for _, w := range w {
+			require.Equal(t, 10*time.Second, w.refused().RetryAfter())
+		}
+		time.Sleep(time.Second)
+		settle(own, asked(5*time.Second)) // which is sooner
+		synctest.Wait()
+		require.Equal(t, 9*time.Second, w[2].refused().RetryAfter())
+		allAre(t, open, w)
+		require.Equal(t, 1, store.Record(key).Generation)
+	})
+}
+
+// What an earlier failure of the streak asked for is kept, and a pause is no opening in memory.
+func TestFleetAskedWaits(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].runs(asked(20 * time.Second))
+		w[0].fail(2)
+		synctest.Wait()
+		require.Equal(t, 20*time.Second, store.Record(key).Remaining)
+		require.True(t, store.Record(key).Asked)
+		time.Sleep(20 * time.Second)
+		w[1].runs(wait(25 * time.Second))
+		synctest.Wait()
+		require.Equal(t, 1, store.Record(key).Generation)
+		for _, w := range w {
+			require.Equal(t, 25*time.Second, w.refused().RetryAfter())
+		}
+		time.Sleep(25 * time.Second)
+		w[0].runs(wait(time.Hour))
+		synctest.Wait()
+		require.Equal(t, 30*time.Second, w[1].refused().RetryAfter(), "at most MaxRetryAfter")
+	})
+}
+
+// A store that was frozen carries out a claim after its worker has given up.
+func TestFleetThaw(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		w[0].store.Set(storetest.Fault{Frozen: true})
+		w[0].took(50*time.Millisecond, func() { w[0].refused() })
+		time.Sleep(time.Second)
+		w[0].store.Set(storetest.Fault{})
+		require.NotEmpty(t, store.Record(key).Fence)
+		time.Sleep(1100 * time.Millisecond) // the next attempt
+		require.Empty(t, store.Record(key).Fence)
+		w[1].runs(nil)
+		synctest.Wait()
+		allAre(t, closed, w)
+	})
+	t.Run("again and again", func(t *testing.T) {
+		bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+			w[0].fail(3)
+			time.Sleep(2 * time.Second)
+			w[0].store.Set(storetest.Fault{Delay: 700 * time.Millisecond}, storetest.Acquire)
+			for range 100 {
+				w[0].call(errDown)
+				time.Sleep(50 * time.Millisecond)
+			}
+			w[0].store.Set(storetest.Fault{})
+			for range 300 {
+				w[0].call(nil)
+				time.Sleep(50 * time.Millisecond)
+			}
+			require.Equal(t, closed, w[0].State())
+			require.False(t, store.Record(key).Open)
+		})
+	})
+}
+
+// After three claims without an answer a worker probes alone.
+func TestFleetUnansweredClaims(t *testing.T) {
+	for name, fault := range map[string]storetest.Fault{"errors": {Err: errDown}, "hangs": {Frozen: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+				w[0].fail(3)
+				w[0].store.Set(fault, storetest.Acquire)
+				time.Sleep(2 * time.Second)
+				began, slow := time.Now(), 0
+				for w[0].ran == 3 {
+					before := time.Now()
+					w[0].call(nil)
+					if time.Since(before) > 0 {
+						slow++
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				require.LessOrEqual(t, time.Since(began), 3*time.Second)
+				require.LessOrEqual(t, slow, 3)
+				claims, _ := w[0].store.Requests(storetest.Acquire)
+				require.Equal(t, 3, claims)
+				require.Equal(t, closed, w[0].State())
+				w[0].runs(nil)
+			})
+		})
+	}
+}
+
+// Both workers close by themselves while the store is away, and tell it when it is back.
+func TestFleetClosedUnderOpenRecord(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		synctest.Wait()
+		for _, w := range w {
+			w.store.Set(storetest.Fault{Err: errDown})
+		}
+		time.Sleep(10 * time.Second)
+		for _, w := range w {
+			w.runs(nil)
+			require.Equal(t, closed, w.State())
+		}
+		require.True(t, store.Record(key).Open)
+		for _, w := range w {
+			w.store.Set(storetest.Fault{})
+		}
+		for range 3000 {
+			for _, w := range w {
+				w.runs(nil)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		require.False(t, store.Record(key).Open)
+		w[1].fail(3)
+		synctest.Wait()
+		allAre(t, open, w)
+	})
+}
+
+// A policy that is set while open acts from the next opening on.
+func TestFleetSetPolicyWhileOpen(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		for _, d := range []time.Duration{2, 4} {
+			w[0].call(errDown)
+			w[0].call(errDown)
+			w[0].call(errDown)
+			synctest.Wait()
+			time.Sleep(d * time.Second)
+		}
+		w[0].runs(errDown)
+		synctest.Wait()
+		require.Equal(t, 8*time.Second, store.Record(key).Remaining)
+		short := fleetPolicy
+		short.Cooldown, short.MaxCooldown = time.Second, time.Second
+		for _, w := range w {
+			require.NoError(t, w.SetPolicy(short))
+			require.Equal(t, 8*time.Second, w.refused().RetryAfter())
+		}
+		time.Sleep(8*time.Second - 1)
+		w[0].refused()
+		w[1].refused()
+		time.Sleep(1)
+		w[1].runs(errDown)
+		synctest.Wait()
+		require.Equal(t, time.Second, w[0].refused().RetryAfter())
+	})
+}
+
+// Wait on a circuit that nobody has looked after loads its record first.
+func TestFleetWait(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[1].store.Deafen(true)
+		time.Sleep(time.Minute)
+		w[0].fail(3)
+		require.Equal(t, closed, w[1].State())
+		began := time.Now()
+		require.NoError(t, w[1].Wait(context.Background()))
+		require.Equal(t, 2*time.Second, time.Since(began))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		w[1].runs(errDown)
+		require.ErrorIs(t, w[1].Wait(ctx), toolcircuit.ErrCircuitOpen)
+	})
+}
+
+// All first callers of a circuit wait for one Load.
+func TestFleetFirstCallers(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		peer := store.Peer()
+		peer.Set(storetest.Fault{Delay: 20 * time.Millisecond}, storetest.Load)
+		fresh := newWorker(t, peer, fleetPolicy, fleetOptions)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { require.ErrorIs(t, fresh.call(nil), toolcircuit.ErrCircuitOpen) })
+		}
+		wg.Wait()
+		loads, _ := peer.Requests(storetest.Load)
+		require.LessOrEqual(t, loads, 3, "one of them, and the Fleet's own")
+		require.Zero(t, fresh.ran)
+	})
+}
+
+// A Monitor that has an answer ends the cooldown for the fleet, except one that was asked for.
+func TestFleetMonitor(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var healthy atomic.Bool
+		var checks atomic.Int32
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w[1].Monitor(ctx, 500*time.Millisecond, func(context.Context) error {
+				checks.Add(1)
+				if healthy.Load() {
+					return nil
+				}
+				return errDown
+			})
+		}()
+		w[0].fail(3)
+		time.Sleep(1100 * time.Millisecond)
+		require.EqualValues(t, 2, checks.Load())
+		allAre(t, open, w)
+		healthy.Store(true)
+		time.Sleep(450 * time.Millisecond)
+		allAre(t, closed, w)
+		require.EqualValues(t, 4, checks.Load(), "one in the cooldown, and the probe")
+
+		w[0].runs(wait(10 * time.Second))
+		time.Sleep(9 * time.Second)
+		allAre(t, open, w)
+		require.EqualValues(t, 4, checks.Load())
+		time.Sleep(2 * time.Second)
+		allAre(t, closed, w)
+		cancel()
+		<-done
+	})
+}
+
+// A probe keeps its lease as long as it runs, up to ProbeTimeout.
+func TestFleetRenewal(t *testing.T) {
+	patient := fleetPolicy
+	patient.ProbeTimeout = 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		a, b := newWorker(t, store.Peer(), patient, fleetOptions), newWorker(t, store.Peer(), patient, fleetOptions)
+		a.fail(3)
+		time.Sleep(2 * time.Second)
+		slow := a.begin()
+		for range 99 {
+			time.Sleep(100 * time.Millisecond)
+			b.refused()
+			a.refused()
+			require.NotEmpty(t, store.Record(key).Fence)
+		}
+		time.Sleep(100 * time.Millisecond)
+		b.runs(nil)
+		synctest.Wait()
+		require.Equal(t, closed, a.State())
+		settle(slow, errDown)
+		synctest.Wait()
+		require.Equal(t, closed, b.State())
+		require.EqualValues(t, 1, a.Snapshot().Stale)
+	})
+}
+
+// ProbeSuccesses in a row close the circuit, whoever makes them.
+func TestFleetProbeSuccesses(t *testing.T) {
+	thrice := fleetPolicy
+	thrice.ProbeSuccesses = 3
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		var w []*worker
+		for range 2 {
+			w = append(w, newWorker(t, store.Peer(), thrice, fleetOptions))
+		}
+		synctest.Wait()
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		for i := range 3 {
+			allAre(t, halfOpen, w)
+			w[i%2].runs(nil)
+			synctest.Wait()
+		}
+		allAre(t, closed, w)
+	})
+}
+
+// A tool with SideEffects leaves the probe to others of the fleet, too.
+func TestFleetSideEffects(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		reader := w[0].ToolCircuit
+		w[0].ToolCircuit = reader.WithTool(toolcircuit.Tool{Name: "pay", SideEffects: true})
+		w[0].refused()
+		time.Sleep(2*time.Second - 1)
+		w[0].refused()
+		time.Sleep(1)
+		w[0].runs(nil)
+		synctest.Wait()
+		allAre(t, closed, w)
+	})
+}
+
+// An override is local, and what is beneath it follows the fleet.
+func TestFleetOverride(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].SetOverride(toolcircuit.OverrideOpen)
+		w[0].refused()
+		w[1].runs(nil)
+		w[1].fail(3)
+		synctest.Wait()
+		w[0].SetOverride(toolcircuit.OverrideClosed)
+		w[0].runs(errDown)
+		w[0].SetOverride(toolcircuit.OverrideNone)
+		require.Equal(t, toolcircuit.RuleFleet, w[0].refused().Rule)
+	})
+}
+
+// noReset is a Store that is no Resetter.
+type noReset struct{ toolcircuit.Store }
+
+// Where the store cannot reset, a Reset is local until the next change in the fleet.
+func TestFleetLocalReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		f := newFleet(t, noReset{store}, fleetOptions)
+		c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+		require.NoError(t, f.Join(c, key))
+		w := newWorker(t, store.Peer(), fleetPolicy, fleetOptions)
+		w.fail(3)
+		synctest.Wait()
+		require.Equal(t, open, c.State())
+		c.Reset()
+		synctest.Wait()
+		require.Equal(t, closed, c.State())
+		require.Equal(t, open, w.State())
+		time.Sleep(2 * time.Second)
+		w.runs(errDown)
+		synctest.Wait()
+		require.Equal(t, open, c.State())
+	})
+}
+
+// Workers that leave take their state with them.
+func TestFleetLeave(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		synctest.Wait()
+		w[1].fleet.Leave(w[1].ToolCircuit)
+		require.Equal(t, open, w[1].State())
+		time.Sleep(2 * time.Second)
+		w[1].runs(nil)
+		require.Equal(t, closed, w[1].State())
+		require.Equal(t, halfOpen, w[0].State())
+		w[1].fail(3)
+		w[0].runs(nil)
+		require.Equal(t, open, w[1].State())
 	})
 }

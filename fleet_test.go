@@ -1,0 +1,359 @@
+package toolcircuit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/storetest"
+)
+
+func TestNewFleetChecks(t *testing.T) {
+	_, err := toolcircuit.NewFleet(nil, toolcircuit.FleetOptions{})
+	require.EqualError(t, err, "toolcircuit: NewFleet: the store is nil")
+	_, err = toolcircuit.NewFleet((*storetest.Memory)(nil), toolcircuit.FleetOptions{})
+	require.EqualError(t, err, "toolcircuit: NewFleet: the store is nil")
+	for _, c := range []struct {
+		o    toolcircuit.FleetOptions
+		text string
+	}{
+		{toolcircuit.FleetOptions{OpTimeout: -1}, "FleetOptions.OpTimeout: got -1ns"},
+		{toolcircuit.FleetOptions{Poll: 5}, "FleetOptions.Poll: got 5ns, want at least 1ms"},
+		{toolcircuit.FleetOptions{Lease: -time.Second}, "FleetOptions.Lease: got -1s"},
+		{toolcircuit.FleetOptions{Retention: time.Microsecond}, "FleetOptions.Retention: got 1µs"},
+		{toolcircuit.FleetOptions{OpTimeout: time.Second, Lease: time.Second}, "FleetOptions.Lease: got 1s, want more than OpTimeout, 1s"},
+	} {
+		_, err := toolcircuit.NewFleet(storetest.NewMemory(), c.o)
+		require.ErrorContains(t, err, c.text)
+	}
+}
+
+// newFleet returns a Fleet that ends with the test.
+func newFleet(t *testing.T, s toolcircuit.Store, o toolcircuit.FleetOptions) *toolcircuit.Fleet {
+	t.Helper()
+	f, err := toolcircuit.NewFleet(s, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close(context.Background())) })
+	return f
+}
+
+func TestJoinChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, other := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{}), newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
+		a, b := toolcircuit.MustNew("a", toolcircuit.Options{}), toolcircuit.MustNew("b", toolcircuit.Options{})
+		require.EqualError(t, f.Join(a, ""), "toolcircuit: Join: the key is empty")
+		require.NoError(t, f.Join(a.WithTool(toolcircuit.Tool{Name: "tool"}), "key"))
+		require.EqualError(t, f.Join(b, "key"), `toolcircuit: Join: the key "key" is another circuit's`)
+		require.EqualError(t, f.Join(a, "other"), "toolcircuit: Join: the circuit of a is in a Fleet already")
+		require.EqualError(t, other.Join(a, "key"), "toolcircuit: Join: the circuit of a is in a Fleet already")
+		require.NoError(t, other.Join(b, "key"))
+		require.Panics(t, func() { f.Join(nil, "key") })
+
+		other.Leave(a) // which is not in it
+		require.Equal(t, toolcircuit.SharedOK, a.Snapshot().Shared)
+		f.Leave(a)
+		f.Leave(a)
+		require.Equal(t, toolcircuit.SharedNot, a.Snapshot().Shared)
+		require.NoError(t, f.Join(a, "key"), "it may come again")
+		require.NoError(t, f.Close(context.Background()))
+		require.NoError(t, f.Close(context.Background()))
+		require.Equal(t, toolcircuit.SharedNot, a.Snapshot().Shared)
+		require.EqualError(t, f.Join(a, "key"), "toolcircuit: Join: the Fleet is closed")
+	})
+}
+
+// A key is free again when its circuit is lost.
+func TestJoinAfterLoss(t *testing.T) {
+	f := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
+	for i := range 3 {
+		require.NoError(t, f.Join(toolcircuit.MustNew("a", toolcircuit.Options{}), "key"), "%d", i)
+		for range 3 {
+			runtime.GC()
+		}
+	}
+}
+
+func TestFleetGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := runtime.NumGoroutine()
+		f, err := toolcircuit.NewFleet(storetest.NewMemory(), toolcircuit.FleetOptions{})
+		require.NoError(t, err)
+		release := make(chan struct{})
+		var blocked []*toolcircuit.ToolCircuit
+		for i := range 10 {
+			c := toolcircuit.MustNew("a", toolcircuit.Options{OnEvent: func(context.Context, toolcircuit.Event) { <-release }})
+			require.NoError(t, f.Join(c, fmt.Sprint(i)))
+			blocked = append(blocked, c)
+		}
+		synctest.Wait()
+		require.Equal(t, 2, runtime.NumGoroutine()-before)
+		for i := range 4 { // whose OnEvent runs
+			_ = i
+		}
+		close(release)
+		require.NoError(t, f.Close(context.Background()))
+		synctest.Wait()
+		require.Equal(t, before, runtime.NumGoroutine())
+		runtime.KeepAlive(blocked)
+	})
+}
+
+// A blocked OnEvent of a circuit, or of the Fleet, holds up neither the Fleet nor its other circuits.
+func TestFleetBlockedHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		a := newWorker(t, store.Peer(), fleetPolicy, fleetOptions)
+		release := make(chan struct{})
+		peer := store.Peer()
+		f, err := toolcircuit.NewFleet(peer, toolcircuit.FleetOptions{Poll: 2 * time.Second, Lease: time.Second, OnEvent: func(context.Context, toolcircuit.Event) {
+			<-release
+			panic("dropped")
+		}})
+		require.NoError(t, err)
+		circuits := map[string]*toolcircuit.ToolCircuit{}
+		for _, k := range []string{key, "other"} {
+			o := toolcircuit.Options{Policy: fleetPolicy}
+			if k == key {
+				o.OnEvent = func(context.Context, toolcircuit.Event) { <-release }
+			}
+			circuits[k] = toolcircuit.MustNew(k, o)
+			require.NoError(t, f.Join(circuits[k], k))
+		}
+		synctest.Wait()
+		before := runtime.NumGoroutine()
+		a.fail(3)
+		synctest.Wait()
+		require.Equal(t, open, circuits[key].State())
+		require.Equal(t, 1, runtime.NumGoroutine()-before, "one goroutine for the circuit whose OnEvent runs")
+		peer.Set(storetest.Fault{Err: errDown})
+		time.Sleep(10 * time.Second)
+		require.Equal(t, toolcircuit.SharedDegraded, circuits["other"].Snapshot().Shared)
+		peer.Set(storetest.Fault{})
+		time.Sleep(10 * time.Second)
+		require.Equal(t, toolcircuit.SharedOK, circuits["other"].Snapshot().Shared)
+		a.runs(errDown)
+		synctest.Wait()
+		require.Equal(t, open, circuits[key].State())
+		close(release)
+		require.NoError(t, f.Close(context.Background()))
+	})
+}
+
+// A Store may end the goroutine that asks it, or never return; a call and the Fleet survive.
+func TestFleetStoreEndsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{Memory: storetest.NewMemory()}
+		f := newFleet(t, s, fleetOptions)
+		c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+		require.NoError(t, f.Join(c, key))
+		synctest.Wait()
+		s.set(runtime.Goexit)
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
+			})
+		}
+		wg.Wait()
+		require.Equal(t, open, c.State())
+		time.Sleep(10 * time.Second)
+		wg.Go(func() { toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil }) })
+		wg.Wait()
+		time.Sleep(10 * time.Second)
+		wg.Go(func() { toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil }) })
+		wg.Wait()
+		require.Equal(t, closed, c.State())
+		s.set(nil)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, toolcircuit.SharedOK, c.Snapshot().Shared)
+	})
+}
+
+// wild is a Store that does something in each request.
+type wild struct {
+	*storetest.Memory
+	mu sync.Mutex
+	do func()
+}
+
+func (w *wild) set(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.do = do
+}
+
+func (w *wild) act() {
+	w.mu.Lock()
+	do := w.do
+	w.mu.Unlock()
+	if do != nil {
+		do()
+	}
+}
+
+func (w *wild) Load(ctx context.Context, keys []string) ([]toolcircuit.View, error) {
+	w.act()
+	return w.Memory.Load(ctx, keys)
+}
+
+func (w *wild) Trip(ctx context.Context, key string, t toolcircuit.TripRequest) (toolcircuit.View, error) {
+	w.act()
+	return w.Memory.Trip(ctx, key, t)
+}
+
+func (w *wild) Acquire(ctx context.Context, key string, a toolcircuit.AcquireRequest) (toolcircuit.View, error) {
+	w.act()
+	return w.Memory.Acquire(ctx, key, a)
+}
+
+func (w *wild) Settle(ctx context.Context, key string, f toolcircuit.Fence, o toolcircuit.Settlement) (toolcircuit.View, error) {
+	w.act()
+	return w.Memory.Settle(ctx, key, f, o)
+}
+
+// Nobody polls what is not used, and new circuits are loaded once.
+func TestFleetPollsWhatIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		f := newFleet(t, store, toolcircuit.FleetOptions{})
+		const n = 1000
+		circuits := make([]*toolcircuit.ToolCircuit, n)
+		for i := range n {
+			circuits[i] = toolcircuit.MustNew("a", toolcircuit.Options{Policy: fleetPolicy})
+			require.NoError(t, f.Join(circuits[i], fmt.Sprint(i)))
+		}
+		time.Sleep(time.Minute)
+		loads := func() int {
+			_, keys := store.Requests(storetest.Load)
+			return keys
+		}
+		require.GreaterOrEqual(t, loads(), n)
+		require.LessOrEqual(t, loads(), 2*n)
+		before := loads()
+		time.Sleep(time.Hour)
+		require.Equal(t, before, loads(), "idle circuits are not polled")
+
+		ok := func(context.Context) (int, error) { return 0, nil }
+		toolcircuit.Do(context.Background(), circuits[0], ok)
+		require.Equal(t, before+1, loads(), "the first call loads")
+		toolcircuit.Do(context.Background(), circuits[0], ok)
+		require.Equal(t, before+1, loads())
+		time.Sleep(time.Minute)
+		require.Equal(t, before+2, loads(), "one poll after the last use")
+		for range 600 {
+			toolcircuit.Do(context.Background(), circuits[0], ok)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.InDelta(t, before+3+12, loads(), 3, "a poll each 5 s while it is used")
+		runtime.KeepAlive(circuits)
+	})
+}
+
+// A Load of many keys comes in chunks that the store can answer in time.
+func TestFleetLoadsInChunks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Memory: storetest.NewMemory()}
+		f := newFleet(t, store, toolcircuit.FleetOptions{})
+		const n = 3000
+		circuits := make([]*toolcircuit.ToolCircuit, n)
+		for i := range n {
+			circuits[i] = toolcircuit.MustNew("a", toolcircuit.Options{})
+			require.NoError(t, f.Join(circuits[i], fmt.Sprint(i)))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, toolcircuit.SharedOK, circuits[0].Snapshot().Shared)
+		require.GreaterOrEqual(t, store.loaded, n)
+		runtime.KeepAlive(circuits)
+	})
+}
+
+// slow is a Store that takes a millisecond for each key that it loads.
+type slow struct {
+	*storetest.Memory
+	loaded int
+}
+
+func (s *slow) Load(ctx context.Context, keys []string) ([]toolcircuit.View, error) {
+	select {
+	case <-time.After(time.Duration(len(keys)) * time.Millisecond):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.loaded += len(keys)
+	return s.Memory.Load(ctx, keys)
+}
+
+// A store that says nonsense costs no more than one that is away.
+func TestF74LyingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lies := []toolcircuit.View{
+			{}, {Open: true}, {Epoch: math.MaxUint64},
+			{Open: true, Epoch: 7, Remaining: math.MaxInt64, LeaseRemaining: math.MaxInt64, Age: math.MinInt64, Generation: math.MinInt, Failures: -1, Cause: "<script>"},
+			{Open: true, Epoch: 8, Remaining: -5, LeaseRemaining: -5, Age: math.MaxInt64, Generation: math.MaxInt, Fence: "x"},
+			{Open: true, Epoch: 9, Remaining: time.Hour, Asked: true, Age: -time.Hour},
+			{Epoch: 10, Generation: math.MaxInt, Age: -time.Hour, Remaining: time.Hour, LeaseRemaining: time.Hour},
+		}
+		for i, lie := range lies {
+			f := newFleet(t, liar{lie}, fleetOptions)
+			c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+			require.NoError(t, f.Join(c, key))
+			ran := 0
+			for range 30000 {
+				began := time.Now()
+				_, err := toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { ran++; return 0, nil })
+				require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+				if err != nil {
+					require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+				}
+				r, err := toolcircuit.ResultOf(c, 0, toolcircuit.Verdict{}, err)
+				require.NoError(t, err)
+				require.NotContains(t, r.Message, "script")
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.Positive(t, ran, "lie %d: never stuck", i)
+		}
+	})
+}
+
+// liar is a Store that always says the same.
+type liar struct{ toolcircuit.View }
+
+func (l liar) Load(_ context.Context, keys []string) ([]toolcircuit.View, error) {
+	views := make([]toolcircuit.View, len(keys))
+	for i := range views {
+		views[i] = l.View
+	}
+	return views, nil
+}
+
+func (l liar) Trip(context.Context, string, toolcircuit.TripRequest) (toolcircuit.View, error) {
+	return l.View, nil
+}
+
+func (l liar) Acquire(context.Context, string, toolcircuit.AcquireRequest) (toolcircuit.View, error) {
+	return l.View, nil
+}
+
+func (l liar) Settle(context.Context, string, toolcircuit.Fence, toolcircuit.Settlement) (toolcircuit.View, error) {
+	return l.View, nil
+}
+
+func (l liar) Watch(ctx context.Context, changed func(string, toolcircuit.View), resync func()) error {
+	resync()
+	for i := range 100 {
+		v := l.View
+		v.Epoch += uint64(i)
+		changed(key, v)
+	}
+	<-ctx.Done()
+	return errors.New("over")
+}
