@@ -484,9 +484,12 @@ func (c *ToolCircuit) report(ctx context.Context, call Call) {
 
 // step is advance, tells a Fleet's store what it should know, and delivers the event.
 func (c *ToolCircuit) step(ctx context.Context, began time.Time, f func(state, input) (state, bool)) {
-	if after, changed := c.advance(ctx, began, f); changed {
+	after, changed := c.advance(ctx, began, f)
+	if after.debt() != nil && changed {
 		defer c.deliver()
 		c.tell(ctx, after)
+	} else if changed {
+		c.deliver()
 	}
 }
 

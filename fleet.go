@@ -881,9 +881,12 @@ func (f *Fleet) note(class op, err error) {
 	case class == opWatch:
 		h.failed[class] = 0
 	case err != nil:
-		h.sick, h.retryAt = true, time.Now().Add(pause())
-		h.row++
-		h.failed[class]++
+		if now := time.Now(); !now.Before(h.retryAt) { // what fails together counts once
+			h.row++
+			h.failed[class]++
+			h.retryAt = now.Add(pause())
+		}
+		h.sick = true
 		f.poke()
 	default:
 		if class == opLoad && h.failed[opLoad] > 0 { // it was away

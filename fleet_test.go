@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -356,4 +358,125 @@ func (l liar) Watch(ctx context.Context, changed func(string, toolcircuit.View),
 	}
 	<-ctx.Done()
 	return errors.New("over")
+}
+
+// TestFleetRounds lets 64 contenders of 8 workers ask for each probe, on purpose too early, until
+// they see the circuit closed. Seven rounds of ten: the probe succeeds. Two: the first fails. One:
+// the first holder dies and its late success comes after the second has failed. In one more the
+// answers to the first claims are lost. TOOLCIRCUIT_ROUNDS is the number of rounds.
+func TestFleetRounds(t *testing.T) {
+	rounds := 1000
+	if n, err := strconv.Atoi(os.Getenv("TOOLCIRCUIT_ROUNDS")); err == nil {
+		rounds = n
+	}
+	p := toolcircuit.Policy{FailureThreshold: 1, Cooldown: 200 * time.Millisecond, Multiplier: 1}
+	o := toolcircuit.FleetOptions{Lease: time.Second, OpTimeout: 50 * time.Millisecond}
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		var w []*worker
+		for range 8 {
+			w = append(w, newWorker(t, store.Peer(), p, o))
+		}
+		synctest.Wait()
+		asks, grants, refused := 0, map[string]int{}, 0
+		for round := range rounds {
+			kind := []string{"ok", "ok", "ok", "ok", "ok", "ok", "ok", "fails", "fails", "dies", "lost"}[round%11]
+			r := contest(t, store, w, kind)
+			asks += r.asks
+			refused += r.refused
+			grants[fmt.Sprint(kind, " ", r.grants)]++
+			want := map[string]int{"ok": 1, "fails": 2, "dies": 3, "lost": 1}[kind]
+			require.Equal(t, want, r.grants, "round %d: the grants when the probe %s", round, kind)
+			require.LessOrEqual(t, r.most, 1, "round %d: probes at once", round)
+		}
+		t.Logf("%d rounds, %d asks, grants per round %v, late verdicts refused %d", rounds, asks, grants, refused)
+	})
+}
+
+// contested is what a round came to.
+type contested struct{ asks, grants, most, refused int }
+
+// contest is one round.
+func contest(t *testing.T, store *storetest.Memory, w []*worker, kind string) (r contested) {
+	w[0].runs(errDown)
+	synctest.Wait()
+	allAre(t, open, w)
+	due := time.Now().Add(store.Record(key).Remaining)
+	if kind == "lost" {
+		for _, w := range w {
+			w.store.Set(storetest.Fault{LoseAnswer: true}, storetest.Acquire)
+		}
+		time.AfterFunc(time.Until(due)+100*time.Millisecond, func() {
+			for _, w := range w {
+				w.store.Set(storetest.Fault{})
+			}
+		})
+	}
+	time.Sleep(time.Until(due) - 25*time.Millisecond)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := 0
+	enter := func(by int) (nth int) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.grants++
+		if out++; out > r.most {
+			r.most = out
+		}
+		return r.grants
+	}
+	leave := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		out--
+	}
+	for i := range 64 {
+		wg.Go(func() {
+			w := w[i%8]
+			for w.State() != closed {
+				mu.Lock()
+				r.asks++
+				mu.Unlock()
+				p, err := w.Allow(context.Background())
+				if err != nil || !p.Probe() {
+					p.Release()
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				require.False(t, time.Now().Before(due), "a probe before the cooldown is over")
+				nth := enter(i)
+				switch {
+				case kind == "dies" && nth == 1:
+					w.store.Set(storetest.Fault{Err: errDown})
+					lease := time.Now().Add(time.Second - time.Millisecond)
+					time.Sleep(time.Until(lease))
+					leave()
+					time.Sleep(100 * time.Millisecond) // the second has failed by then
+					epoch := store.Record(key).Epoch
+					w.store.Set(storetest.Fault{})
+					settle(&p, nil)
+					synctest.Wait()
+					mu.Lock()
+					if store.Record(key).Epoch == epoch {
+						r.refused++
+					}
+					mu.Unlock()
+					require.NotEqual(t, closed, w.State(), "a late verdict was taken")
+					continue
+				case kind != "ok" && kind != "lost" && (nth == 1 || kind == "dies" && nth == 2):
+					time.Sleep(5 * time.Millisecond)
+					leave()
+					settle(&p, errDown)
+				default:
+					time.Sleep(5 * time.Millisecond)
+					leave()
+					settle(&p, nil)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(3 * time.Second) // who was cut off is back
+	allAre(t, closed, w)
+	return r
 }

@@ -42,6 +42,7 @@ type state struct {
 	override Override
 	plain    bool // a healthy call needs no more than this state, if it is still the published one
 	rides    bool // never published: admits a call inside the probe, which is not recorded
+	use      use  // of a circuit in a Fleet
 
 	// Closed.
 	streak int    // counted failures in a row
@@ -58,7 +59,6 @@ type state struct {
 	gate    *gate    // nil: calls run
 
 	// Of a circuit in a Fleet: see shared.go.
-	use     use
 	epoch   uint64   // of the latest View taken in
 	account *account // nil: nothing is asked of the store, and nothing owed to it
 }

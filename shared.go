@@ -246,22 +246,21 @@ func (s *state) debt() *debt {
 // settleShared is settle, and notes what the fleet is to be told. A holder that has stalled past
 // the lease that it knows of has no vote here: the fence decides in the store.
 func (s state) settleShared(in input, by *state, v Verdict, err error) (state, bool) {
-	verdict := &debt{kind: owedVerdict, verdict: v, at: in.now}
-	holds := s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && !s.account.lease.IsZero()
-	if holds {
-		verdict.fence = s.account.fence
+	var held *debt
+	if s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && !s.account.lease.IsZero() {
+		held = &debt{kind: owedVerdict, fence: s.account.fence, verdict: v, at: in.now}
 		if in.now.After(s.account.lease) {
 			g := *s.gate
 			g.held = false
 			s.gate = &g
-			return s.owes(verdict), true
+			return s.owes(held), true
 		}
 	}
 	next, changed := s.settle(in, by, v, err)
 	switch {
-	case !changed:
-	case holds:
-		next = next.owes(verdict)
+	case !changed || s.use == useAlone:
+	case held != nil:
+		next = next.owes(held)
 	case next.State == StateOpen:
 		next = next.owes(&debt{kind: owedOpening})
 	case next.State == StateClosed && s.State == StateHalfOpen && s.epoch > 0:
@@ -639,11 +638,9 @@ func (c *ToolCircuit) touch(ctx context.Context) {
 
 // tell pays what the state s owes, if the store can be asked. Otherwise the Fleet does so later.
 func (c *ToolCircuit) tell(ctx context.Context, s *state) {
-	if d := s.debt(); d != nil {
-		if m := c.member.Load(); m != nil {
-			if _, reachable := m.fleet.reachable(); reachable {
-				m.fleet.pay(context.WithoutCancel(ctx), m, c, d)
-			}
+	if m := c.member.Load(); m != nil {
+		if _, reachable := m.fleet.reachable(); reachable {
+			m.fleet.pay(context.WithoutCancel(ctx), m, c, s.debt())
 		}
 	}
 }
