@@ -15,6 +15,7 @@ import (
 	rubyist "github.com/rubyist/circuitbreaker"
 	"github.com/sony/gobreaker/v2"
 	gozero "github.com/zeromicro/go-zero/core/breaker"
+	"github.com/zeromicro/go-zero/core/logx"
 	"github.com/zeromicro/go-zero/core/stat"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -541,7 +542,10 @@ func rubyistRefused() call {
 // go-zero. It drops by chance what a window of failures makes likely, so its refused column is a
 // tool that always fails, and a few of these calls run.
 
-func init() { stat.SetReporter(nil) }
+func init() { // its logs
+	stat.SetReporter(nil)
+	logx.Disable()
+}
 
 //go:noinline
 func gozeroClosed() call {
