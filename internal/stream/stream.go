@@ -1,0 +1,38 @@
+// Package stream bounds a call whose answer is a stream. A plain call has CallTimeout from its
+// admission to its end. A stream has it until the first part has come, and may then take as long as
+// it likes.
+package stream
+
+import (
+	"context"
+	"errors"
+)
+
+// errFlows is the cause with which the bounded context ends when the first part has come.
+var errFlows = errors.New("stream: the first part has come")
+
+// Context returns the context of an operation whose answer is a stream. It has the values of what
+// prepare, the Context method of a permit, makes of ctx, and ends with it. After flows it ends only
+// with ctx and with end. A permit that is settled after flows is not judged by CallTimeout.
+//
+// Call flows when the first part has come, and end when the stream is over. Both may be called
+// again, and from any goroutine.
+func Context(ctx context.Context, prepare func(context.Context) context.Context) (stream context.Context, flows, end func()) {
+	first, came := context.WithCancelCause(ctx)
+	bounded := prepare(first)
+	stream, cancel := context.WithCancelCause(context.WithoutCancel(bounded))
+	stopBound := context.AfterFunc(bounded, func() {
+		if cause := context.Cause(bounded); cause != errFlows {
+			cancel(cause)
+		}
+	})
+	stopCaller := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	flows = func() { came(errFlows) }
+	end = func() {
+		stopBound()
+		stopCaller()
+		flows()
+		cancel(context.Canceled)
+	}
+	return stream, flows, end
+}

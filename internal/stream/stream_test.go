@@ -1,0 +1,123 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/stream"
+)
+
+// rig is one call with a CallTimeout of a second.
+type rig struct {
+	t          *testing.T
+	now        *clock.Mock
+	permit     toolcircuit.Permit
+	ctx        context.Context // of the caller
+	walkAway   context.CancelCauseFunc
+	stream     context.Context
+	flows, end func()
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, now: clock.NewMock()}
+	c := toolcircuit.MustNew("api", toolcircuit.Options{Clock: r.now, Policy: toolcircuit.Policy{CallTimeout: time.Second}})
+	r.ctx, r.walkAway = context.WithCancelCause(t.Context())
+	var err error
+	r.permit, err = c.Allow(r.ctx)
+	require.NoError(t, err)
+	r.stream, r.flows, r.end = stream.Context(r.ctx, r.permit.Context)
+	return r
+}
+
+func (r *rig) pass(d time.Duration) {
+	r.now.Add(d)
+	synctest.Wait()
+}
+
+func (r *rig) settle(err error) toolcircuit.Verdict {
+	v, _ := r.permit.Settle(r.ctx, nil, err)
+	r.end()
+	synctest.Wait()
+	require.Error(r.t, r.stream.Err())
+	return v
+}
+
+func TestContext(t *testing.T) {
+	broke := &toolcircuit.HTTPError{StatusCode: 502}
+	for name, test := range map[string]struct {
+		run  func(*rig) error // returns what the stream ends with
+		kind toolcircuit.Kind
+	}{
+		"it ends in time": {func(*rig) error { return nil }, toolcircuit.KindOK},
+		"nothing comes": {func(r *rig) error {
+			r.pass(time.Second)
+			require.ErrorIs(r.t, context.Cause(r.stream), toolcircuit.ErrCallTimeout)
+			return r.stream.Err()
+		}, toolcircuit.KindTimeout},
+		"the first part comes late": {func(r *rig) error {
+			r.pass(time.Second)
+			r.flows()
+			synctest.Wait()
+			require.ErrorIs(r.t, context.Cause(r.stream), toolcircuit.ErrCallTimeout)
+			return nil
+		}, toolcircuit.KindTimeout},
+		"it flows for long": {func(r *rig) error {
+			r.flows()
+			r.flows()
+			r.pass(time.Hour)
+			require.NoError(r.t, r.stream.Err())
+			return nil
+		}, toolcircuit.KindOK},
+		"it flows and breaks": {func(r *rig) error {
+			r.flows()
+			r.pass(time.Hour)
+			return broke
+		}, toolcircuit.KindUnavailable},
+		"the caller walks away before the first part": {func(r *rig) error {
+			why := errors.New("enough")
+			r.walkAway(why)
+			synctest.Wait()
+			require.Equal(r.t, why, context.Cause(r.stream))
+			return r.stream.Err()
+		}, toolcircuit.KindCanceled},
+		"the caller walks away after it": {func(r *rig) error {
+			why := errors.New("enough")
+			r.flows()
+			r.walkAway(why)
+			synctest.Wait()
+			require.Equal(r.t, why, context.Cause(r.stream))
+			return r.stream.Err()
+		}, toolcircuit.KindCanceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				require.Equal(t, test.kind, r.settle(test.run(r)).Kind)
+			})
+		})
+	}
+}
+
+func TestContextKeepsValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := clock.NewMock()
+		c := toolcircuit.MustNew("api", toolcircuit.Options{Clock: now, Policy: toolcircuit.Policy{FailureThreshold: 1}})
+		_, err := toolcircuit.Do(t.Context(), c, func(context.Context) (any, error) { return nil, toolcircuit.Fault(errors.New("down")) })
+		require.Error(t, err)
+		now.Add(time.Hour)
+		p, err := c.Allow(t.Context())
+		require.NoError(t, err)
+		ctx, flows, end := stream.Context(t.Context(), p.Context)
+		flows()
+		require.True(t, toolcircuit.IsProbe(ctx))
+		p.Release()
+		end()
+	})
+}
