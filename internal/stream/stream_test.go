@@ -105,6 +105,27 @@ func TestContext(t *testing.T) {
 	}
 }
 
+// The caller's own deadline is shown, and ends the stream as what it is.
+func TestContextDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, early := range []bool{true, false} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			s, flows, end := stream.Context(ctx, func(ctx context.Context) context.Context { return ctx })
+			defer end()
+			if early {
+				flows()
+			}
+			at, ok := s.Deadline()
+			require.True(t, ok)
+			require.Equal(t, time.Minute, time.Until(at))
+			<-s.Done()
+			require.Equal(t, context.DeadlineExceeded, s.Err())
+			require.Zero(t, time.Until(at))
+		}
+	})
+}
+
 func TestContextKeepsValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := clock.NewMock()
