@@ -47,4 +47,3 @@ func TestModel(t *testing.T) {
 		}
 	})
 }
-
