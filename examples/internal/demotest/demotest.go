@@ -1,0 +1,210 @@
+// Package demotest holds the examples of agent runtimes to what they must show.
+package demotest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+const (
+	threshold = 3
+	inFlight  = 5
+	cooldown  = 30 * time.Second
+)
+
+// rig is an agent and what its model was asked.
+type rig struct {
+	*testing.T
+	now     *clock.Mock
+	set     *toolset.Set
+	weather *demo.Weather
+	ask     demo.Ask
+
+	mu    sync.Mutex
+	asked []demo.Asked
+	next  func(n int, asked demo.Asked) demo.Says
+	calls []toolcircuit.Call
+}
+
+// forecasts returns n calls at once.
+func forecasts(n int) (says demo.Says) {
+	for i := range n {
+		says.Calls = append(says.Calls, demo.Call{Tool: "forecast", City: fmt.Sprintf("city %d", i)})
+	}
+	return says
+}
+
+// steps returns the script of a model that says one thing after another, and the last again.
+func steps(all ...demo.Says) func(int, demo.Asked) demo.Says {
+	return func(n int, _ demo.Asked) demo.Says { return all[min(n, len(all))-1] }
+}
+
+// script gives the model another script, and begins to record anew.
+func (r *rig) script(next func(n int, asked demo.Asked) demo.Says) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next, r.asked, r.calls = next, nil, nil
+}
+
+func newRig(t *testing.T, wire demo.Wire, start demo.Start, stream bool) *rig {
+	r := &rig{T: t, now: clock.NewMock(), weather: demo.NewWeather()}
+	t.Cleanup(r.weather.Close)
+	config, err := toolset.Load(strings.NewReader(demo.Config))
+	require.NoError(t, err)
+	r.set, err = toolset.New(config, toolset.Options{Clock: r.now, OnCall: func(_ context.Context, c toolcircuit.Call) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.calls = append(r.calls, c)
+	}})
+	require.NoError(t, err)
+	model := demo.Serve(wire(&demo.Model{Next: func(_ int, asked demo.Asked) demo.Says {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.asked = append(r.asked, asked)
+		return r.next(len(r.asked), asked)
+	}}))
+	t.Cleanup(model.Close)
+	r.ask, err = start(t.Context(), demo.Rig{URL: model.URL, Set: r.set, Weather: r.weather, Stream: stream})
+	require.NoError(t, err)
+	return r
+}
+
+// Test holds an example to what each must show. Outcomes of the model that only some runtimes can
+// have, such as interrupts, are for the example's own tests.
+func Test(t *testing.T, wire demo.Wire, start demo.Start) {
+	for mode, stream := range map[string]bool{"whole": false, "streamed": true} {
+		for name, test := range map[string]func(*rig){
+			"outage": outage, "hang": hang, "end of the turn": endTurn, "canceled": canceled,
+		} {
+			t.Run(mode+" "+name, func(t *testing.T) { test(newRig(t, wire, start, stream)) })
+		}
+	}
+}
+
+// outage: calls of one turn at once against a dead dependency are few and have one result each. A
+// late call of the hidden tool is refused, and the tool comes back by itself.
+func outage(r *rig) {
+	r.weather.Down.Store(true)
+	r.script(steps(forecasts(inFlight), forecasts(1), forecasts(1), demo.Says{Text: "done"}))
+	answer, err := r.ask(r.Context(), "?")
+	require.NoError(r, err)
+	require.Equal(r, "done", answer)
+	require.LessOrEqual(r, r.weather.Hits.Load(), int32(threshold+inFlight-1))
+	require.Len(r, r.calls, inFlight+2)
+	require.Len(r, r.asked, 4)
+	require.ElementsMatch(r, []string{"forecast", "climate"}, r.asked[0].Tools)
+	require.Len(r, r.asked[1].Results, inFlight)
+	ids := map[string]bool{}
+	for i, asked := range r.asked[1:] {
+		require.Equal(r, []string{"climate"}, asked.Tools)
+		for _, result := range asked.Results {
+			ids[result.ID] = true
+			want := []toolcircuit.Status{toolcircuit.StatusBlocked}
+			if i == 0 {
+				want = append(want, toolcircuit.StatusFailed)
+			}
+			require.Contains(r, want, result.Status(), result.Text)
+		}
+	}
+	if r.asked[1].Results[0].ID != "" { // which not every format has
+		require.Len(r, ids, inFlight+2)
+	}
+
+	r.weather.Down.Store(false)
+	r.now.Add(cooldown)
+	r.script(steps(forecasts(1), demo.Says{Text: "done"}))
+	_, err = r.ask(r.Context(), "?")
+	require.NoError(r, err)
+	require.ElementsMatch(r, []string{"forecast", "climate"}, r.asked[0].Tools)
+	require.Contains(r, r.asked[1].Results[0].Text, "sunny")
+	require.Equal(r, toolcircuit.StateClosed, r.set.Circuit(r.Context(), "forecast").State())
+}
+
+// hang: a call that hangs ends at CallTimeout, and counts.
+func hang(r *rig) {
+	r.weather.Hangs.Store(true)
+	r.script(steps(forecasts(threshold), demo.Says{Text: "done"}))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range threshold {
+			<-r.weather.Hung
+		}
+		r.now.Add(10 * time.Second)
+	}()
+	_, err := r.ask(r.Context(), "?")
+	<-ended
+	require.NoError(r, err)
+	require.Len(r, r.asked[1].Results, threshold)
+	for _, c := range r.calls {
+		require.Equal(r, toolcircuit.KindTimeout, c.Verdict.Kind)
+	}
+	require.Equal(r, toolcircuit.StateOpen, r.set.Circuit(r.Context(), "forecast").State())
+}
+
+// endTurn: a run whose session ends the turn ends with an answer, whatever its model does.
+func endTurn(r *rig) {
+	r.weather.Down.Store(true)
+	for name, stubborn := range map[string]bool{"obeys": false, "stubborn": true} {
+		session, err := r.set.Session(name, toolset.Limits{Refused: 2})
+		require.NoError(r, err)
+		defer session.Close()
+		r.script(func(n int, asked demo.Asked) demo.Says {
+			switch {
+			case n > 50:
+				return demo.Says{Text: "too late"}
+			case asked.Forbidden && !stubborn:
+				return demo.Says{Text: "done"}
+			}
+			return forecasts(1)
+		})
+		answer, err := r.ask(toolset.WithSession(r.Context(), session), "?")
+		require.NoError(r, err)
+		require.NotEmpty(r, answer)
+		require.NotEqual(r, "too late", answer)
+		if !stubborn {
+			require.Equal(r, "done", answer)
+		}
+		require.LessOrEqual(r, len(r.asked), threshold+2+2)
+		require.NotEmpty(r, session.StopReason().Reason)
+	}
+}
+
+// canceled: a run that its caller ends counts for nothing, and returns an error.
+func canceled(r *rig) {
+	r.weather.Hangs.Store(true)
+	r.script(steps(forecasts(1), demo.Says{Text: "done"}))
+	ctx, cancel := context.WithCancel(r.Context())
+	go func() {
+		<-r.weather.Hung
+		cancel()
+	}()
+	_, err := r.ask(ctx, "?")
+	require.Error(r, err)
+	require.Equal(r, toolcircuit.KindCanceled, r.calls[0].Verdict.Kind)
+}
+
+// Lines fails unless as many lines of a file as are said are there for circuits alone: those that
+// mention them.
+func Lines(t *testing.T, source string, want int) {
+	t.Helper()
+	var found []string
+	for line := range strings.Lines(source) {
+		code, _, _ := strings.Cut(line, "//")
+		if strings.Contains(code, "circuit.") || strings.Contains(code, "toolset.") {
+			found = append(found, strings.TrimSpace(code))
+		}
+	}
+	require.Len(t, found, want, "%s", strings.Join(found, "\n"))
+}
