@@ -33,7 +33,7 @@ func (m *Model) Anthropic() http.Handler {
 			json.Unmarshal(request.Messages[len(request.Messages)-1].Content, &blocks)
 			for _, b := range blocks {
 				if b.Type == "tool_result" {
-					asked.Results = append(asked.Results, Result{b.ToolUseID, textOf(b.Content)})
+					asked.Results = append(asked.Results, Result{b.ToolUseID, textOf(b.Content), b.IsError})
 				}
 			}
 		}

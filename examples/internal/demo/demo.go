@@ -112,6 +112,9 @@ func stubborn(n int, asked Asked) Says {
 	sunny := false
 	for _, r := range asked.Results {
 		fmt.Printf("; reads %s", cmp.Or(string(r.Status()), r.Text))
+		if r.IsError {
+			fmt.Print(" (is_error)")
+		}
 		sunny = sunny || strings.Contains(r.Text, "sunny")
 	}
 	fmt.Println()

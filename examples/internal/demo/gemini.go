@@ -38,7 +38,7 @@ func (m *Model) Gemini() http.Handler {
 		if len(request.Contents) > 0 {
 			for _, p := range request.Contents[len(request.Contents)-1].Parts {
 				if p.FunctionResponse != nil {
-					asked.Results = append(asked.Results, Result{p.FunctionResponse.ID, string(p.FunctionResponse.Response)})
+					asked.Results = append(asked.Results, Result{ID: p.FunctionResponse.ID, Text: string(p.FunctionResponse.Response)})
 				}
 			}
 		}

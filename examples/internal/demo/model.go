@@ -29,7 +29,10 @@ type Asked struct {
 }
 
 // Result is the result of a call, as the model reads it.
-type Result struct{ ID, Text string }
+type Result struct {
+	ID, Text string
+	IsError  bool // where the format has a flag for that
+}
 
 // Says is the answer of a model: text, or calls.
 type Says struct {

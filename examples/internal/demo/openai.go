@@ -32,7 +32,7 @@ func (m *Model) OpenAI() http.Handler {
 				asked.Results = nil
 				continue
 			}
-			asked.Results = append(asked.Results, Result{message.ToolCallID, textOf(message.Content)})
+			asked.Results = append(asked.Results, Result{ID: message.ToolCallID, Text: textOf(message.Content)})
 		}
 		n, says := m.next(asked)
 		switch {
