@@ -1,0 +1,36 @@
+package main
+
+import (
+	_ "embed"
+	"testing"
+
+	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
+	"github.com/toolcircuit/toolcircuit/examples/internal/demotest"
+)
+
+//go:embed agent.go
+var source string
+
+func TestAgent(t *testing.T) { demotest.Test(t, (*demo.Model).Gemini, start) }
+
+func TestLines(t *testing.T) { demotest.Lines(t, source, 2) }
+
+func Example() {
+	main()
+	// Output:
+	// The weather API is dead.
+	// model: offered forecast, climate
+	// model: offered climate; reads failed; reads failed; reads failed
+	// model: offered climate; reads blocked
+	//   {"alternatives":["climate"],"blockedCalls":1,"cause":"unavailable","dependency":"weather-api","executed":false,"failures":3,"message":"forecast was not executed: weather-api was unreachable or broken (3 failures in a row). This is temporary; other tools remain usable. Do not call forecast for 30 s, until 12:00:30 UTC. Use climate, or answer without it and say what is missing.","nextActions":["use_alternative","answer_without"],"reason":"dependency_open","retryAfterMs":30000,"retryAt":"2026-05-04T12:00:30Z","retryable":false,"rule":"threshold","state":"open","status":"blocked","tool":"forecast"}
+	// model: offered climate, may call none; reads blocked
+	//   {"alternatives":["climate"],"blockedCalls":2,"cause":"unavailable","dependency":"weather-api","endTurn":true,"executed":false,"failures":3,"message":"forecast was not executed: weather-api was unreachable or broken (3 failures in a row). This is temporary; other tools remain usable. Do not call forecast for 30 s, until 12:00:30 UTC. Use climate, or answer without it and say what is missing.","nextActions":["use_alternative","answer_without"],"reason":"dependency_open","retryAfterMs":30000,"retryAt":"2026-05-04T12:00:30Z","retryable":false,"rule":"threshold","state":"open","status":"blocked","tool":"forecast"}
+	// The agent answers: The weather service cannot be reached now.
+	//
+	// It is back, and the cooldown is over.
+	// model: offered forecast, climate
+	// model: offered forecast, climate; reads {"weather":"Bern: sunny, 21 degrees"}
+	// The agent answers: It will be sunny.
+	//
+	// Calls that reached the API: 4
+}
