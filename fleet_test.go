@@ -480,3 +480,26 @@ func contest(t *testing.T, store *storetest.Memory, w []*worker, kind string) (r
 	allAre(t, closed, w)
 	return r
 }
+
+// Two workers, here two circuits in one process, share what they know of a dependency.
+func ExampleFleet() {
+	store := storetest.NewMemory() // a Store of yours
+	worker := func() *toolcircuit.ToolCircuit {
+		fleet, err := toolcircuit.NewFleet(store, toolcircuit.FleetOptions{})
+		if err != nil {
+			panic(err)
+		}
+		circuit := toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1}})
+		err = fleet.Join(circuit, "search-api")
+		if err != nil {
+			panic(err)
+		}
+		return circuit
+	}
+	ctx := context.Background()
+	first, second := worker(), worker()
+	toolcircuit.Do(ctx, first, func(context.Context) (string, error) { return "", &toolcircuit.HTTPError{StatusCode: 503} })
+	_, err := toolcircuit.Do(ctx, second, func(context.Context) (string, error) { return "not called", nil })
+	fmt.Println(err)
+	// Output: toolcircuit: search-api: dependency_open
+}

@@ -55,7 +55,6 @@ type model struct {
 	cools      bool // the wait is a long one
 	wait       time.Duration
 	asked      bool
-	curve      time.Duration // from the opening
 	cause      toolcircuit.Kind
 	failures   int
 	successes  int

@@ -29,13 +29,14 @@ func TestReadme(t *testing.T) {
 		blocks[m[1]] = append(blocks[m[1]], m[2])
 	}
 
-	require.Len(t, blocks["go"], 6)
+	require.Len(t, blocks["go"], 7)
 	require.Contains(t, read("main.go"), blocks["go"][0])
 	for i, compiled := range []string{
 		read("../../status_test.go"),
 		read("../../toolset/example_test.go"),
 		read("../../toolset/example_test.go"),
 		read("../../mcpcircuit/example_test.go") + read("../../mcpgocircuit/example_test.go"),
+		read("../../fleet_test.go"),
 		read("../../otelcircuit/example_test.go"),
 	} {
 		for line := range strings.Lines(blocks["go"][1+i]) {

@@ -31,7 +31,6 @@ type (
 		Raw *http.Response
 	}
 	response      struct{ *http.Response }
-	awsResponse   struct{ *response }
 	innerResponse struct {
 		text
 		LastResponse *response
