@@ -188,6 +188,75 @@ func TestN32LostCallIsACall(t *testing.T) {
 	})
 }
 
+// A server that dies under calls is one that starts again, however many it had: its circuit counts
+// none of them, unless it has never answered any.
+func TestDiedUnderCalls(t *testing.T) {
+	for answered, want := range map[bool]toolcircuit.State{true: closed, false: open} {
+		synctest.Test(t, func(t *testing.T) {
+			x, tools := newRenewing(t, strings.Replace(everything, "3", "1", 1), legacy, "search", "fetch")
+			session := x.session()
+			if answered {
+				healthy(t, session, "search")
+			}
+			tools["fetch"].set(func(ctx context.Context) (*mcp.CallToolResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() { lost(t, session, "fetch") })
+			}
+			synctest.Wait()
+			x.kill()
+			wg.Wait()
+			require.Equal(t, want, x.state("mcp:web"))
+			require.Zero(t, x.snapshot("fetch").Streak)
+			if answered {
+				healthy(t, session, "search")
+			}
+		})
+	}
+}
+
+// A session that took another's place and died in turn is forgotten, and the host's is not.
+func TestSessionsInBetweenAreForgotten(t *testing.T) {
+	r := newRig(t, everything, nil)
+	s, _ := newServer("web", "search")
+	c := plainClient()
+	var far mcp.Transport
+	var dials atomic.Int64
+	connect := func(ctx context.Context) (*mcp.ClientSession, error) {
+		near, other := mcp.NewInMemoryTransports()
+		far = other
+		if _, err := s.Connect(context.WithoutCancel(ctx), far, nil); err != nil {
+			return nil, err
+		}
+		return c.Connect(ctx, near, nil)
+	}
+	r.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+		dials.Add(1)
+		return connect(ctx)
+	}}).Client(c)
+	session, err := connect(t.Context())
+	require.NoError(t, err)
+	defer session.Close()
+	for life := range 3 {
+		pipe, err := far.Connect(t.Context())
+		require.NoError(t, err)
+		pipe.Close()
+		eventually(t, func() bool { // which may lose a call, since nobody waits here until the end is seen
+			_, err := call(session, "search")
+			return err == nil
+		})
+		for range 3 {
+			runtime.GC()
+			time.Sleep(time.Millisecond)
+		}
+		healthy(t, session, "search")
+		require.EqualValues(t, life+1, dials.Load())
+	}
+}
+
 // N35: a server may take longer to start than a tool may take to answer.
 func TestN35SlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -235,11 +304,15 @@ func TestOneRenewalForAll(t *testing.T) {
 // A call whose tool is refused anyway does not wait for a session.
 func TestRefusedCallsDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x, _ := newRenewing(t, everything, legacy, "search")
+		x, tools := newRenewing(t, everything, legacy, "search", "fetch")
 		session := x.session()
 		x.trip("search")
-		x.kill()
-		synctest.Wait()
+		tools["fetch"].set(func(ctx context.Context) (*mcp.CallToolResult, error) {
+			x.kill()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		lost(t, session, "fetch")
 		require.Equal(t, "search", blocked(t, session, "search").Dependency)
 		require.Zero(t, x.dials.Load())
 	})

@@ -27,7 +27,7 @@ type site struct {
 
 	mu    sync.Mutex
 	http  *http.Server
-	tools *mcp.Server
+	clean func() // ends what the server has left behind
 }
 
 func newSite(t *testing.T) *site {
@@ -59,10 +59,18 @@ func (s *site) start() {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.ID}}}, nil, nil
 	})
-	s.tools = tools
+	handling := new(sync.WaitGroup)
+	s.clean = func() {
+		handling.Wait() // one that is ending may still begin a session
+		for session := range tools.Sessions() {
+			session.Close()
+		}
+	}
 	sessions := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil)
 	stateless := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, &mcp.StreamableHTTPOptions{Stateless: true})
 	s.http = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		handling.Add(1)
+		defer handling.Done()
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			return
@@ -87,9 +95,7 @@ func (s *site) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.http.Close()
-	for session := range s.tools.Sessions() {
-		go session.Close() // which waits for what it still does
-	}
+	go s.clean()
 }
 
 func (s *site) restart() {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
 )
 
 // npm installs the published servers and the official client, once. Without npm the test is
@@ -197,7 +199,7 @@ func TestPublishedServerOverStdio(t *testing.T) {
 			}
 			works()
 			p.signal(syscall.SIGKILL)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(time.Second) // for the host to see the end of the pipe, on a busy machine too
 			t.Logf("killed while idle: no call lost, the next took %v", works())
 
 			done := make(chan error, 1)
@@ -220,6 +222,25 @@ func TestPublishedServerOverStdio(t *testing.T) {
 			p.signal(syscall.SIGCONT)
 			t.Logf("continued: the next took %v", works())
 		})
+	}
+}
+
+// Servers in other languages tell of wrong arguments in a result with isError, like of any failure.
+func TestWrongArgumentsOfAPublishedServer(t *testing.T) {
+	npm(t)
+	for config, want := range map[string]toolcircuit.State{
+		`{"monitored": ["*"]}`: toolcircuit.StateClosed,
+		`{"monitored": ["*"], "default": {"countUnknown": true}}`: toolcircuit.StateOpen,
+	} {
+		set, _ := newSet(t, config)
+		p := &processes{T: t, argv: []string{"node", published("server-everything"), "stdio"}}
+		h := open(t, "go-sdk", set, server{command: p.command}, legacy)
+		for range 5 {
+			r, err := h.Call(t.Context(), "echo", map[string]any{"message": 7})
+			require.NoError(t, err)
+			require.True(t, r.isError)
+		}
+		require.Equal(t, want, set.Circuit(t.Context(), "echo").State(), "the default threshold is 5")
 	}
 }
 
