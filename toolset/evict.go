@@ -62,7 +62,7 @@ func (s *Set) evict(m *member, now time.Time, force bool) bool {
 	if !clean {
 		s.forgotten.Add(1)
 	}
-	s.circuits.remove(m)
+	s.remove(m)
 	return true
 }
 

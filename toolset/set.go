@@ -36,6 +36,11 @@ type Options struct {
 	OnCall   func(context.Context, toolcircuit.Call)
 	// Message is as in [toolcircuit.Tool], for all tools.
 	Message func(toolcircuit.Blocked) string
+	// Fleet shares the circuits with other workers. Each joins when it is made, under the name of
+	// its dependency and, in a scope, a hash of the label; it leaves when the Set lets go of it.
+	// Reset acts in all workers, an override only here. Give each Set a Fleet of its own: a circuit
+	// whose key another Set has in the same Fleet goes on alone. Nil: nothing is shared.
+	Fleet *toolcircuit.Fleet
 }
 
 // Set is the circuits of an agent. Make one with New. It looks everything up at each call, so
@@ -48,6 +53,7 @@ type Set struct {
 	message    func(toolcircuit.Blocked) string
 	classifies bool                     // Options.Classify reads values
 	root       *toolcircuit.ToolCircuit // all circuits are its twins
+	fleet      *toolcircuit.Fleet       // nil: nothing is shared
 	unguarded  *toolcircuit.ToolCircuit // its twins judge the calls of tools that are not guarded; it has no hooks
 
 	plan     atomic.Pointer[plan]
@@ -73,6 +79,7 @@ func New(c Config, o Options) (*Set, error) {
 		onEvent:    o.OnEvent,
 		onCall:     o.OnCall,
 		message:    o.Message,
+		fleet:      o.Fleet,
 		classifies: o.Classify != nil,
 		circuits:   newTable(),
 	}
@@ -161,13 +168,36 @@ func (s *Set) letGo() (inUse []*member) {
 		m.views.Store(nil)
 		switch {
 		case p.keeps(m.circuit.Dependency(), m.scope):
+			s.join(m)
 		case m.retire():
-			s.circuits.remove(m)
+			s.remove(m)
 		default:
+			s.part(m)
 			inUse = append(inUse, m)
 		}
 	}
 	return inUse
+}
+
+// join makes a member share its state, unless it does or another circuit has its key. The caller
+// holds s.mu, as for the next two.
+func (s *Set) join(m *member) {
+	if s.fleet != nil {
+		_ = s.fleet.Join(m.circuit, m.key().shared()) // Snapshot says whether it does
+	}
+}
+
+// part makes a member go on alone.
+func (s *Set) part(m *member) {
+	if s.fleet != nil {
+		s.fleet.Leave(m.circuit)
+	}
+}
+
+// remove drops a member that has retired.
+func (s *Set) remove(m *member) {
+	s.circuits.remove(m)
+	s.part(m)
 }
 
 // align brings members in line with the plan. Hooks run meanwhile, so no lock is held: who
@@ -244,6 +274,7 @@ func (s *Set) create(ctx context.Context, tool string) *member {
 				m = other
 			} else {
 				s.makeRoom(now, p)
+				s.join(m)
 				s.circuits.insert(m)
 			}
 			s.mu.Unlock()

@@ -1,6 +1,8 @@
 package toolset
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"hash/maphash"
 	"sync/atomic"
 
@@ -9,6 +11,15 @@ import (
 
 // key names a circuit.
 type key struct{ dependency, scope string }
+
+// shared is the key in a Fleet. The store is told no label of a scope.
+func (k key) shared() string {
+	if k.scope == "" {
+		return k.dependency
+	}
+	h := sha256.Sum256([]byte(k.scope))
+	return k.dependency + "@" + hex.EncodeToString(h[:16])
+}
 
 // member is one circuit of a Set. There may be very many, so it is small.
 type member struct {
