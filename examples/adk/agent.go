@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit/adkcircuit"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 type place struct {
@@ -24,9 +25,10 @@ type weather struct {
 	Weather string `json:"weather"`
 }
 
-// start makes an LLM agent. The two lines with adkcircuit are all that circuits need. The client of
-// genai v1.40.0, which ADK has, repeats no request; where a later one can, leave that off: it would wait
-// inside the request, where nobody sees that the provider is down (examples/llm counts that).
+// start makes an LLM agent. The two lines with adkcircuit are all that circuits need, and the one with
+// toolset a session. The client of genai v1.40.0, which ADK has, repeats no request. Where a later one
+// can, leave that off: it would wait inside the request, where nobody sees that the provider is down
+// (examples/llm counts that).
 func start(ctx context.Context, rig demo.Rig) (demo.Ask, error) {
 	var tools []tool.Tool
 	for _, of := range rig.Tools() {
@@ -60,7 +62,8 @@ func start(ctx context.Context, rig demo.Rig) (demo.Ask, error) {
 	if rig.Stream {
 		mode.StreamingMode = agent.StreamingModeSSE
 	}
-	return func(ctx context.Context, question string) (answer string, err error) {
+	return func(ctx context.Context, session *toolset.Session, question string) (answer string, err error) {
+		ctx = toolset.WithSession(ctx, session)
 		runner, err := runner.New(runner.Config{AppName: "demo", Agent: of, SessionService: session.InMemoryService(), AutoCreateSession: true})
 		if err != nil {
 			return "", err

@@ -13,7 +13,7 @@ var source string
 
 func TestAgent(t *testing.T) { demotest.Test(t, (*demo.Model).Gemini, start) }
 
-func TestLines(t *testing.T) { demotest.Lines(t, source, 2) }
+func TestLines(t *testing.T) { demotest.Lines(t, source, 3) }
 
 func Example() {
 	main()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit/anthropiccircuit"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 type place struct {
@@ -17,8 +18,9 @@ type place struct {
 }
 
 // start makes a tool runner for each question. The lines with anthropiccircuit are all that circuits
-// need, one of All and AllStreaming in place of the runner's own. The SDK's two retries are off: they
-// wait inside the request, where nobody sees that the provider is down (examples/llm counts that).
+// need, one of All and AllStreaming in place of the runner's own, and the one with toolset a session. The
+// SDK's two retries are off: they wait inside the request, where nobody sees that the provider is down
+// (examples/llm counts that).
 func start(_ context.Context, rig demo.Rig) (demo.Ask, error) {
 	client := anthropic.NewClient(option.WithBaseURL(rig.URL), option.WithAPIKey("key"), option.WithMaxRetries(0))
 	var tools []anthropic.BetaTool
@@ -34,7 +36,8 @@ func start(_ context.Context, rig demo.Rig) (demo.Ask, error) {
 		tools = append(tools, t)
 	}
 	tools = anthropiccircuit.Guard(rig.Set, tools...)
-	return func(ctx context.Context, question string) (answer string, err error) {
+	return func(ctx context.Context, session *toolset.Session, question string) (answer string, err error) {
+		ctx = toolset.WithSession(ctx, session)
 		params := anthropic.BetaToolRunnerParams{BetaMessageNewParams: anthropic.BetaMessageNewParams{
 			Model:     "claude",
 			MaxTokens: 1000,

@@ -13,7 +13,7 @@ var source string
 
 func TestAgent(t *testing.T) { demotest.Test(t, (*demo.Model).Anthropic, start) }
 
-func TestLines(t *testing.T) { demotest.Lines(t, source, 3) }
+func TestLines(t *testing.T) { demotest.Lines(t, source, 4) } // one of All and AllStreaming is enough
 
 func Example() {
 	main()

@@ -13,15 +13,16 @@ import (
 
 	"github.com/toolcircuit/toolcircuit/einocircuit"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 type place struct {
 	City string `json:"city" jsonschema:"required"`
 }
 
-// start makes a ReAct agent. The two lines with einocircuit are all that circuits need. The model's
-// client has no retries of its own; keep adk's ModelRetryConfig low, because each retry of the model
-// holds up the whole run.
+// start makes a ReAct agent. The two lines with einocircuit are all that circuits need, and the one with
+// toolset a session. The client of the model repeats no request. Leave off adk's ModelRetryConfig: its
+// retries wait inside the run, where nobody sees that the provider is down (examples/llm counts that).
 func start(ctx context.Context, rig demo.Rig) (demo.Ask, error) {
 	var tools []tool.BaseTool
 	for _, of := range rig.Tools() {
@@ -47,7 +48,8 @@ func start(ctx context.Context, rig demo.Rig) (demo.Ask, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, question string) (string, error) {
+	return func(ctx context.Context, session *toolset.Session, question string) (string, error) {
+		ctx = toolset.WithSession(ctx, session)
 		messages := []*schema.Message{schema.UserMessage(question)}
 		if !rig.Stream {
 			answer, err := agent.Generate(ctx, messages)

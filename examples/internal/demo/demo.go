@@ -42,8 +42,8 @@ func (r Rig) Tools() []Tool {
 // Start makes an agent with the rig's tools, which answers questions.
 type Start func(context.Context, Rig) (Ask, error)
 
-// Ask has an agent answer a question.
-type Ask func(ctx context.Context, question string) (answer string, err error)
+// Ask has an agent answer a question, in a turn of a session.
+type Ask func(ctx context.Context, session *toolset.Session, question string) (answer string, err error)
 
 // Config is that of the agent's tools.
 const Config = `{
@@ -82,7 +82,6 @@ func Run(ctx context.Context, wire Wire, start Start) error {
 		return err
 	}
 	defer session.Close()
-	ctx = toolset.WithSession(ctx, session)
 	for _, part := range []struct {
 		what string
 		prep func()
@@ -93,7 +92,7 @@ func Run(ctx context.Context, wire Wire, start Start) error {
 		fmt.Println(part.what)
 		part.prep()
 		session.NextTurn()
-		answer, err := ask(ctx, "How will the weather be?")
+		answer, err := ask(ctx, session, "How will the weather be?")
 		if err != nil {
 			return err
 		}
