@@ -62,8 +62,8 @@ func start(ctx context.Context, rig demo.Rig) (demo.Ask, error) {
 	if rig.Stream {
 		mode.StreamingMode = agent.StreamingModeSSE
 	}
-	return func(ctx context.Context, session *toolset.Session, question string) (answer string, err error) {
-		ctx = toolset.WithSession(ctx, session)
+	return func(ctx context.Context, limits *toolset.Session, question string) (answer string, err error) {
+		ctx = toolset.WithSession(ctx, limits)
 		runner, err := runner.New(runner.Config{AppName: "demo", Agent: of, SessionService: session.InMemoryService(), AutoCreateSession: true})
 		if err != nil {
 			return "", err
