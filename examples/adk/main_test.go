@@ -4,14 +4,13 @@ import (
 	_ "embed"
 	"testing"
 
-	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demotest"
 )
 
 //go:embed agent.go
 var source string
 
-func TestAgent(t *testing.T) { demotest.Test(t, (*demo.Model).Gemini, start) }
+func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
 
 func TestLines(t *testing.T) { demotest.Lines(t, source, 3) }
 

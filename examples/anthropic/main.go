@@ -8,8 +8,10 @@ import (
 	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
 )
 
+var runtime = demo.Runtime{Wire: (*demo.Model).Anthropic, Start: start}
+
 func main() {
-	if err := demo.Run(context.Background(), (*demo.Model).Anthropic, start); err != nil {
+	if err := runtime.Run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }

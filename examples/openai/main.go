@@ -8,8 +8,10 @@ import (
 	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
 )
 
+var runtime = demo.Runtime{Wire: (*demo.Model).OpenAI, Start: start}
+
 func main() {
-	if err := demo.Run(context.Background(), (*demo.Model).OpenAI, start); err != nil {
+	if err := runtime.Run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,8 +40,12 @@ func (r Rig) Tools() []Tool {
 	}
 }
 
-// Start makes an agent with the rig's tools, which answers questions.
-type Start func(context.Context, Rig) (Ask, error)
+// Runtime is a runtime of agents.
+type Runtime struct {
+	Wire     Wire
+	Start    func(context.Context, Rig) (Ask, error) // makes an agent with the rig's tools, which answers questions
+	Classify toolcircuit.Classifier                  // for the Set; nil: none
+}
 
 // Ask has an agent answer a question, in a turn of a session.
 type Ask func(ctx context.Context, session *toolset.Session, question string) (answer string, err error)
@@ -57,22 +62,22 @@ const Config = `{
 
 // Run tells the story of an outage. The agent's model is stubborn: it calls forecast again and
 // again, whatever it reads, until it is not allowed to.
-func Run(ctx context.Context, wire Wire, start Start) error {
+func (rt Runtime) Run(ctx context.Context) error {
 	now := clock.NewMock() // so that nobody has to wait
 	now.Set(time.Date(2026, time.May, 4, 12, 0, 0, 0, time.UTC))
 	config, err := toolset.Load(strings.NewReader(Config))
 	if err != nil {
 		return err
 	}
-	set, err := toolset.New(config, toolset.Options{Clock: now})
+	set, err := toolset.New(config, toolset.Options{Clock: now, Classify: rt.Classify})
 	if err != nil {
 		return err
 	}
 	weather := NewWeather()
 	defer weather.Close()
-	model := Serve(wire(&Model{Next: stubborn}))
+	model := Serve(rt.Wire(&Model{Next: stubborn}))
 	defer model.Close()
-	ask, err := start(ctx, Rig{URL: model.URL, Set: set, Weather: weather, Stream: true})
+	ask, err := rt.Start(ctx, Rig{URL: model.URL, Set: set, Weather: weather, Stream: true})
 	if err != nil {
 		return err
 	}
@@ -104,7 +109,8 @@ func Run(ctx context.Context, wire Wire, start Start) error {
 
 // stubborn prints what it is asked.
 func stubborn(n int, asked Asked) Says {
-	fmt.Printf("model: offered %s", strings.Join(asked.Tools, ", "))
+	slices.Sort(asked.Tools) // some runtimes shuffle them
+	fmt.Printf("model: offered %s", cmp.Or(strings.Join(asked.Tools, ", "), "nothing"))
 	if asked.Forbidden {
 		fmt.Print(", may call none")
 	}

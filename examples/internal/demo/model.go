@@ -24,7 +24,7 @@ type Model struct {
 // Asked is a request to a model.
 type Asked struct {
 	Tools     []string // on offer
-	Forbidden bool     // to call any of them
+	Forbidden bool     // to call any; also if none is on offer
 	Results   []Result // of the calls that the model made last
 }
 
@@ -61,6 +61,7 @@ func (m *Model) next(asked Asked) (int, Says) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.n++
+	asked.Forbidden = asked.Forbidden || len(asked.Tools) == 0
 	return m.n, m.Next(m.n, asked)
 }
 

@@ -58,25 +58,25 @@ func (r *rig) script(next func(n int, asked demo.Asked) demo.Says) {
 	r.next, r.asked, r.calls = next, nil, nil
 }
 
-func newRig(t *testing.T, wire demo.Wire, start demo.Start, stream bool) *rig {
+func newRig(t *testing.T, rt demo.Runtime, stream bool) *rig {
 	r := &rig{T: t, now: clock.NewMock(), weather: demo.NewWeather()}
 	t.Cleanup(r.weather.Close)
 	config, err := toolset.Load(strings.NewReader(demo.Config))
 	require.NoError(t, err)
-	r.set, err = toolset.New(config, toolset.Options{Clock: r.now, OnCall: func(_ context.Context, c toolcircuit.Call) {
+	r.set, err = toolset.New(config, toolset.Options{Clock: r.now, Classify: rt.Classify, OnCall: func(_ context.Context, c toolcircuit.Call) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.calls = append(r.calls, c)
 	}})
 	require.NoError(t, err)
-	model := demo.Serve(wire(&demo.Model{Next: func(_ int, asked demo.Asked) demo.Says {
+	model := demo.Serve(rt.Wire(&demo.Model{Next: func(_ int, asked demo.Asked) demo.Says {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.asked = append(r.asked, asked)
 		return r.next(len(r.asked), asked)
 	}}))
 	t.Cleanup(model.Close)
-	r.agent, err = start(t.Context(), demo.Rig{URL: model.URL, Set: r.set, Weather: r.weather, Stream: stream})
+	r.agent, err = rt.Start(t.Context(), demo.Rig{URL: model.URL, Set: r.set, Weather: r.weather, Stream: stream})
 	require.NoError(t, err)
 	return r
 }
@@ -94,12 +94,12 @@ func (r *rig) ask(ctx context.Context, refused int) (answer string, stop toolset
 
 // Test holds an example to what each must show. Outcomes of the model that only some runtimes can
 // have, such as interrupts, are for the example's own tests.
-func Test(t *testing.T, wire demo.Wire, start demo.Start) {
+func Test(t *testing.T, rt demo.Runtime) {
 	for mode, stream := range map[string]bool{"whole": false, "streamed": true} {
 		for name, test := range map[string]func(*rig){
 			"outage": outage, "hang": hang, "end of the turn": endTurn, "canceled": canceled,
 		} {
-			t.Run(mode+" "+name, func(t *testing.T) { test(newRig(t, wire, start, stream)) })
+			t.Run(mode+" "+name, func(t *testing.T) { test(newRig(t, rt, stream)) })
 		}
 	}
 }
