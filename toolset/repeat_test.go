@@ -364,6 +364,22 @@ func TestN24HonouredWaitIsNoRepeat(t *testing.T) {
 	}
 }
 
+// A wait beyond MaxRetryAfter is told as that, and is over then. A tool that is not guarded has the
+// default policy's.
+func TestHonouredWaitIsTheOneThatWasTold(t *testing.T) {
+	c := guarded
+	c.Default = &toolcircuit.Policy{MaxRetryAfter: 2 * time.Second}
+	for tool, told := range map[string]time.Duration{"a": 2 * time.Second, "free": 10 * time.Minute} {
+		a := newAgent(t, c, toolset.Limits{Pause: time.Hour})
+		for range 6 {
+			r := a.runs(tool, `1`, nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Hour})
+			require.Equal(t, told.Milliseconds(), r.RetryAfterMS)
+			require.Empty(t, r.Advice)
+			a.clock.Add(told)
+		}
+	}
+}
+
 // The end that a circuit names is the end: a call that observed it is not refused by the session.
 func TestWaitOfACircuitIsTheEnd(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Pause: time.Hour})

@@ -296,14 +296,16 @@ func (c *call) asked(ctx context.Context, o outcome) (until time.Time) {
 	refusal, refused := o.err.(*toolcircuit.OpenError)
 	switch {
 	case o.executed && o.verdict.Effect != toolcircuit.EffectHeal:
-		if o.verdict.RetryAfter > 0 {
-			until = s.clock.Now().Add(o.verdict.RetryAfter)
+		circuit := s.unguarded
+		if _, m := s.existing(ctx, s.plan.Load(), c.Tool); m != nil {
+			circuit = m.circuit
 		}
-		p := s.plan.Load()
-		if _, m := s.existing(ctx, p, c.Tool); m != nil && !m.circuit.Ready() {
-			if at := m.circuit.Snapshot().RetryAt; at.After(until) {
-				until = at
-			}
+		snap := circuit.Snapshot()
+		if wait := min(o.verdict.RetryAfter, snap.Policy.MaxRetryAfter); wait > 0 { // as a Result tells it
+			until = s.clock.Now().Add(wait)
+		}
+		if snap.RetryAt.After(until) && !circuit.Ready() {
+			until = snap.RetryAt
 		}
 	case refused && refusal.RetryAfter() > 0:
 		until = s.clock.Now().Add(refusal.RetryAfter())
