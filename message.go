@@ -71,9 +71,13 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 			instead = cmp.Or(mends[b.Cause], "change the arguments")
 		}
 	case ReasonBudgetExhausted: // which is that of all tools
-		why = "this run has no call left to " + dependency
-		if b.Cause == KindDeadline {
+		switch b.Cause {
+		case KindDeadline:
 			why = "this run has no time left to call " + dependency
+		case KindCanceled:
+			why = "this run is over"
+		default:
+			why = "this run has no call left to " + dependency
 		}
 		until = "until the next run"
 		others = ""

@@ -340,6 +340,9 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	switch b.Reason {
 	case ReasonBusy:
 		b.NextActions = putFirst(ActionPause, b.NextActions)
+	case ReasonBudgetExhausted: // which no other tool of the run has either
+		left := slices.DeleteFunc(b.NextActions, func(a Action) bool { return a == ActionUseAlternative })
+		b.NextActions, b.Alternatives = nextActions(&Tool{NextActions: left}), nil
 	case ReasonDependencyOpen:
 		if !e.RetryAt.IsZero() {
 			b.stayAway(e.clock.Now(), c.hint(e))

@@ -268,9 +268,14 @@ func TestMessageOfRefusal(t *testing.T) {
 			"web_search was not executed: this run sent the same call before, and search-api found the arguments invalid. Other arguments and other tools remain usable." +
 				" Do not call web_search with these arguments until a tool has changed something. Change the arguments, or use cached_search, or answer without it and say what is missing."},
 		{"out of time", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindDeadline),
-			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run." + do},
+			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
+		{"the run is closed", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindCanceled),
+			"web_search was not executed: this run is over. Do not call web_search until the next run. Answer without it and say what is missing."},
 		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
-			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run." + do},
+			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
+		{"budget and the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionUseAlternative, toolcircuit.ActionEscalate}},
+			reason(toolcircuit.ReasonBudgetExhausted, ""),
+			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run. Tell the user."},
 		{"a tool without a name", downSearch, toolcircuit.Tool{}, none,
 			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
 				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},

@@ -19,7 +19,8 @@ type Limits struct {
 	// that ends. Zero: no bound.
 	Time time.Duration
 	// Refused is the number of refused calls in one turn from which on blocked results say
-	// endTurn. Zero: 5.
+	// endTurn. A call that is refused because the run's time or calls are used up says it at once.
+	// Zero: 5.
 	Refused int
 	// Repeats is how many times in a row a call may fail the same way, and how many times a loop
 	// of up to four calls may give the same answers, before the next is refused. Above 1000 no

@@ -49,8 +49,9 @@ func (s *Set) view(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 		p := s.plan.Load()
 		shown = *t
 		shown.Alternatives = nil
+		over := s.session(ctx).over()
 		for _, name := range t.Alternatives {
-			if s.offers(ctx, p, name) {
+			if !over && s.offers(ctx, p, name) {
 				shown.Alternatives = append(shown.Alternatives, name)
 			}
 		}

@@ -173,8 +173,8 @@ func (r *Session) StopReason() Stop {
 	return r.stop
 }
 
-// Close ends the run and forgets its calls. Later calls are refused as budget_exhausted and
-// count for nothing; those under way end as ever.
+// Close ends the run and forgets its calls. Later calls are refused as budget_exhausted, with the
+// cause canceled, and count for nothing. Those under way end as in any other run.
 func (r *Session) Close() {
 	r.mustBe()
 	r.mu.Lock()
@@ -261,13 +261,8 @@ func (r *Session) ready(ctx context.Context, p *plan, tool string) bool {
 func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.closed:
-		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
-	case now.Sub(r.began) >= r.limits.Time:
-		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted, Cause: toolcircuit.KindDeadline}
-	case r.calls >= r.limits.Calls:
-		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
+	if refusal := r.spent(now); refusal != nil {
+		return refusal
 	}
 	if refusal := r.past.Begin(&c.Call, now); refusal != nil {
 		return &toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.Kind(refusal.Kind), RetryAt: refusal.RetryAt}
@@ -275,6 +270,32 @@ func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 	c.loose = r.loose
 	r.calls++
 	return nil
+}
+
+// spent returns the refusal of all calls of a run that is over or has used up a budget, nil for any
+// other run. The caller holds mu.
+func (r *Session) spent(now time.Time) *toolcircuit.OpenError {
+	refusal := &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
+	switch {
+	case r.closed:
+		refusal.Cause = toolcircuit.KindCanceled
+	case now.Sub(r.began) >= r.limits.Time:
+		refusal.Cause = toolcircuit.KindDeadline
+	case r.calls < r.limits.Calls:
+		return nil
+	}
+	return refusal
+}
+
+// over reports whether r may make no more calls. A nil r may.
+func (r *Session) over() bool {
+	if r == nil {
+		return false
+	}
+	now := r.set.clock.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spent(now) != nil
 }
 
 // end takes in what came of a call.
@@ -421,7 +442,7 @@ func note[T any](ctx context.Context, s *Set, tool string, result *toolcircuit.R
 	switch result.Status {
 	case toolcircuit.StatusBlocked:
 		result.BlockedCalls = r.refused
-		result.EndTurn = r.closed || r.refused >= r.limits.Refused
+		result.EndTurn = r.closed || r.stop.Reason != "" || r.refused >= r.limits.Refused
 	case toolcircuit.StatusOK, toolcircuit.StatusFailed:
 		result.Advice = r.past.Advise(tool, s.clock.Now())
 	}

@@ -145,7 +145,7 @@ func TestBudgetOfCalls(t *testing.T) {
 		b := a.blocked(tool, `4`, budget)
 		require.Zero(t, b.RetryAfterMS)
 		require.Contains(t, b.Message, "until the next run")
-		require.False(t, b.EndTurn)
+		require.True(t, b.EndTurn)
 	}
 	want := toolset.Stop{Reason: toolset.StopBudgetExhausted, Tool: "a", Count: 1, First: a.clock.Now(), Last: a.clock.Now()}
 	require.Equal(t, []toolset.Stop{want}, stops)
@@ -153,6 +153,37 @@ func TestBudgetOfCalls(t *testing.T) {
 	want.Count = 2
 	require.Equal(t, want, a.run.StopReason(), "the budget is the run's")
 	require.Zero(t, a.circuit("api").Streak)
+}
+
+// The tools of a run have one budget, so none of them is offered in place of another.
+func TestBudgetOffersNoAlternative(t *testing.T) {
+	c := toolset.Config{Tools: map[string]toolset.Tool{
+		"search": {Alternatives: []string{"cache"}},
+		"fetch":  {Alternatives: []string{"cache"}, NextActions: []toolcircuit.Action{toolcircuit.ActionUseAlternative, toolcircuit.ActionEscalate}},
+		"cache":  {},
+	}}
+	answer, escalate := []toolcircuit.Action{toolcircuit.ActionAnswerWithout}, []toolcircuit.Action{toolcircuit.ActionEscalate}
+	for name, use := range map[string]func(*agent){
+		"this run has no call left": func(a *agent) {
+			require.Empty(t, a.runs("search", `1`, nil, errMissing).Alternatives, "the last call")
+		},
+		"this run has no time left": func(a *agent) {
+			require.NotEmpty(t, a.another("other", toolset.Limits{}).runs("search", `1`, nil, errMissing).Alternatives)
+			a.clock.Add(time.Minute)
+		},
+		"this run is over": func(a *agent) { a.run.Close() },
+	} {
+		a := newAgent(t, c, toolset.Limits{Calls: 1, Time: time.Minute})
+		use(a)
+		for tool, want := range map[string][]toolcircuit.Action{"search": answer, "fetch": escalate} {
+			b := a.blocked(tool, `2`, budget)
+			require.Equal(t, want, b.NextActions, name)
+			require.Empty(t, b.Alternatives, name)
+			require.Contains(t, b.Message, name)
+			require.NotContains(t, b.Message, "cache")
+			require.True(t, b.EndTurn, name)
+		}
+	}
 }
 
 // A call that is refused after all gives back what it held of the budget.
