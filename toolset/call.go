@@ -153,19 +153,20 @@ func (p *Permit) Probe() bool { return p.of.Probe() }
 // Do is [toolcircuit.Do] for a tool of a Set, with args as in [Set.Allow]. If the tool is not
 // guarded, op just runs, unless the [Session] of ctx refuses.
 func Do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (T, error) {
-	value, _, err := do(ctx, s, tool, args, op)
+	value, _, _, err := do(ctx, s, tool, args, op)
 	return value, err
 }
 
-// do is Do with the verdict, which is zero if nothing ran.
-func do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (value T, v toolcircuit.Verdict, err error) {
+// do is Do with the verdict, which is zero if nothing ran, and with the call of the session, if any.
+func do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (value T, v toolcircuit.Verdict, c *call, err error) {
 	if op == nil {
 		panic("toolset: Do: op is nil")
 	}
 	var p Permit // made in place: it is larger than what a function returns fast
 	if err = p.begin(ctx, s, tool, args); err != nil {
-		return value, v, err
+		return value, v, nil, err
 	}
+	c = p.session
 	began := false
 	defer func() {
 		if !began { // a context of the user's ended the goroutine

@@ -567,6 +567,31 @@ func TestAdviceIsTrueInAnotherResult(t *testing.T) {
 	}
 }
 
+// Calls at the same time each have the advice that is about them, and an answer has none.
+func TestAdviceIsOfTheCall(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	errs := []error{errMissing, &toolcircuit.HTTPError{StatusCode: 401}, nil}
+	permits, verdicts := make([]toolset.Permit, len(errs)), make([]toolcircuit.Verdict, len(errs))
+	for i := range errs {
+		var err error
+		permits[i], err = a.Allow(a.ctx, "p", i)
+		require.NoError(t, err)
+	}
+	for i, want := range errs {
+		var err error
+		verdicts[i], err = permits[i].Settle(a.ctx, "x", want)
+		require.Equal(t, want, err)
+	}
+	for i, want := range map[int]string{2: "", 0: "no such thing", 1: "access was refused"} {
+		r, err := toolset.ResultOf[any](a.ctx, a.Set, "p", "x", verdicts[i], errs[i])
+		require.NoError(t, err)
+		if want == "" {
+			require.Empty(t, r.Advice)
+		}
+		require.Contains(t, r.Advice, want)
+	}
+}
+
 // A warning of a refusal that will not come is none.
 func TestAdviceIsDroppedOnceTheCallMayBeRepeated(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{})

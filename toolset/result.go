@@ -9,21 +9,28 @@ import (
 
 // ResultOf is [toolcircuit.ResultOf] for a call of a tool of a Set. It offers only those
 // alternatives that are neither excluded nor blocked now. Under a [Session] a blocked result has
-// BlockedCalls and EndTurn, and one of a call that ran may have Advice.
+// BlockedCalls and EndTurn, and one of a call that ran may have Advice. ResultOf does not see the
+// arguments, so the Advice may be about another call of the tool with an outcome of the same kind, or
+// of any kind where v is zero. That of [DoResult] is about the very call.
 func ResultOf[T any](ctx context.Context, s *Set, tool string, value T, v toolcircuit.Verdict, err error) (toolcircuit.Result[T], error) {
+	return resultOf(ctx, s, tool, nil, value, v, err)
+}
+
+// resultOf is ResultOf for a call that a session let through, or nil.
+func resultOf[T any](ctx context.Context, s *Set, tool string, call *call, value T, v toolcircuit.Verdict, err error) (toolcircuit.Result[T], error) {
 	c := s.root
 	if err != nil {
 		c = s.view(ctx, tool)
 	}
 	r, err := toolcircuit.ResultOf(c, value, v, err)
-	note(ctx, s, tool, &r)
+	note(ctx, s, tool, call, v, &r)
 	return r, err
 }
 
 // DoResult is [Do] for a caller that is a model: what the call returns goes through [ResultOf].
 func DoResult[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (toolcircuit.Result[T], error) {
-	value, v, err := do(ctx, s, tool, args, op)
-	return ResultOf(ctx, s, tool, value, v, err)
+	value, v, call, err := do(ctx, s, tool, args, op)
+	return resultOf(ctx, s, tool, call, value, v, err)
 }
 
 // WrapResult is [Wrap] for a tool whose caller is a model: what it returns goes through

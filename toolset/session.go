@@ -431,8 +431,9 @@ func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kin
 	return stop, true
 }
 
-// note adds to a result of a tool what the session in ctx, if any, has to say.
-func note[T any](ctx context.Context, s *Set, tool string, result *toolcircuit.Result[T]) {
+// note adds to a result of a tool what the session in ctx, if any, has to say. A nil c: nobody knows
+// which call of the tool it was.
+func note[T any](ctx context.Context, s *Set, tool string, c *call, v toolcircuit.Verdict, result *toolcircuit.Result[T]) {
 	r := s.session(ctx)
 	if r == nil {
 		return
@@ -444,6 +445,10 @@ func note[T any](ctx context.Context, s *Set, tool string, result *toolcircuit.R
 		result.BlockedCalls = r.refused
 		result.EndTurn = r.closed || r.stop.Reason != "" || r.refused >= r.limits.Refused
 	case toolcircuit.StatusOK, toolcircuit.StatusFailed:
-		result.Advice = r.past.Advise(tool, s.clock.Now())
+		if c != nil {
+			result.Advice = r.past.Advise(c.ID, s.clock.Now())
+		} else {
+			result.Advice = r.past.AdviseTool(tool, string(v.Kind), s.clock.Now())
+		}
 	}
 }

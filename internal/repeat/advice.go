@@ -2,46 +2,70 @@ package repeat
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
-// warn keeps an advice about a call until a result of its tool takes it.
-func (p *Past) warn(tool string, r *record) {
-	if p.advice == nil {
-		p.advice = map[Digest]*record{}
-	}
-	if len(p.advice) < p.limits.Memory {
-		p.advice[digestOf([]byte(tool))] = r
-	}
+// warning is an advice that no result has taken.
+type warning struct {
+	tool  string
+	about *record
 }
 
-// Advise returns the advice about a tool for the model, in under 60 words, or "". It comes at most
-// once per call and turn (Gitlawb/openclaude#2048), and only while the call would be refused. It
-// limits itself to that tool (NousResearch/hermes-agent#28592), and is true in the result of any
-// of its calls.
-func (p *Past) Advise(tool string, now time.Time) string {
-	if len(p.advice) == 0 {
-		return ""
+// warn keeps an advice about a call until a result takes it.
+func (p *Past) warn(tool string, r *record) {
+	if len(p.advice) == p.limits.Memory {
+		p.advice = slices.Delete(p.advice, 0, 1)
 	}
-	key := digestOf([]byte(tool))
-	r := p.advice[key]
-	if r == nil {
-		return ""
+	p.advice = append(p.advice, warning{tool, r})
+}
+
+// Advise returns the advice for the model that belongs into the result of a call, in under 60 words,
+// or "". It comes at most once per call and turn (Gitlawb/openclaude#2048), and only while the call
+// would be refused. It limits itself to the tool of the call (NousResearch/hermes-agent#28592).
+func (p *Past) Advise(id Digest, now time.Time) string {
+	return p.take(now, func(w warning, _ *Refusal) bool { return w.about.id == id })
+}
+
+// AdviseTool is Advise for a result of which only the tool and the kind of the outcome are known, and
+// the kind may be empty: not known. The advice is about a call of that tool with an outcome of that
+// kind, and is true in the result of any such call.
+func (p *Past) AdviseTool(tool, kind string, now time.Time) string {
+	every := kind == ""
+	if o := (step{kind: kind}); o.answers() || kind == kindSlow {
+		kind = "" // as in a Refusal
 	}
-	delete(p.advice, key)
-	h := p.hold(r, now)
-	if h == nil {
-		return ""
+	return p.take(now, func(w warning, h *Refusal) bool { return w.tool == tool && (every || h.Kind == kind) })
+}
+
+// take returns the latest advice that is about a call which would be refused now and matches, or "".
+// It drops that, and those that do not hold any more.
+func (p *Past) take(now time.Time, match func(warning, *Refusal) bool) (text string) {
+	for i := len(p.advice) - 1; i >= 0 && text == ""; i-- {
+		w := p.advice[i]
+		h := p.hold(w.about, now)
+		if h != nil && !match(w, h) {
+			continue
+		}
+		p.advice = slices.Delete(p.advice, i, i+1)
+		if h != nil {
+			text = p.advise(w, h, now)
+		}
 	}
+	return text
+}
+
+// advise returns the text of an advice.
+func (p *Past) advise(w warning, h *Refusal, now time.Time) string {
 	until := "until a tool has changed something"
 	if !h.RetryAt.IsZero() {
 		left := (h.RetryAt.Sub(now) + time.Second - 1) / time.Second
 		end := h.RetryAt.UTC().Add(time.Second - 1)
 		until = fmt.Sprintf("for at most %d s, until %s", left, end.Format("15:04:05 MST"))
 	}
-	what, usable, do := p.explain(h, r)
+	what, usable, do := p.explain(h, w.about)
 	return fmt.Sprintf("This or an earlier call of %s %s. Repeated at once with the same arguments it will be refused, %s. %s remain usable. %s",
-		tool, what, until, usable, do)
+		w.tool, what, until, usable, do)
 }
 
 // explain returns what a call did, what remains usable and what would help.

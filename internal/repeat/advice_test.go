@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit/internal/repeat"
 )
 
 func TestAdvice(t *testing.T) {
@@ -53,14 +55,14 @@ func TestAdvice(t *testing.T) {
 		before, after, _ := strings.Cut(c.run, "advise")
 		r.play(before)
 		if after != "" {
-			require.NotEmpty(t, r.past.Advise("a", r.now), name)
+			require.NotEmpty(t, r.past.AdviseTool("a", "", r.now), name)
 			r.play(after)
 		}
-		got := r.past.Advise("a", r.now)
+		got := r.past.AdviseTool("a", "", r.now)
 		require.Equal(t, c.want, got, name)
 		require.Less(t, len(strings.Fields(got)), 60, name)
-		require.Empty(t, r.past.Advise("a", r.now), "it comes once")
-		require.Empty(t, r.past.Advise("c", r.now))
+		require.Empty(t, r.past.AdviseTool("a", "", r.now), "it comes once")
+		require.Empty(t, r.past.AdviseTool("c", "", r.now))
 	}
 }
 
@@ -68,17 +70,49 @@ func TestAdviceInEachTurn(t *testing.T) {
 	r := newRig(t, limits)
 	for range 3 {
 		r.play("a?invalid turn a!final *b:ok=1 a:invalid")
-		require.NotEmpty(t, r.past.Advise("a", r.now))
+		require.NotEmpty(t, r.past.AdviseTool("a", "", r.now))
 		r.play("turn *b:duplicate")
 	}
 }
 
-// Advice for the same tool about another call replaces that about an earlier one.
+// The result of a call takes the advice about that call, or one about a call of the same tool that
+// went the same way.
+func TestAdviceIsOfTheCall(t *testing.T) {
+	calls := map[string]string{"p1:not_found": "no such thing", "p2:unauthorized": "access was refused", "p3:invalid": "invalid"}
+	play := func() *rig {
+		r := newRig(t, limits)
+		for call := range calls {
+			name, kind, _ := strings.Cut(call, ":")
+			c := r.call(name)
+			c.Tool = "p"
+			require.Nil(t, r.past.Begin(c, r.now))
+			r.end(c, kind)
+		}
+		return r
+	}
+	exact, kinds := play(), play()
+	require.Empty(t, kinds.past.AdviseTool("p", "ok", kinds.now))
+	require.Empty(t, kinds.past.AdviseTool("p", "conflict", kinds.now))
+	require.Empty(t, exact.past.Advise(exact.call("p4").ID, exact.now))
+	require.Empty(t, exact.past.Advise(repeat.Digest{}, exact.now))
+	for call, want := range calls {
+		name, kind, _ := strings.Cut(call, ":")
+		require.Contains(t, exact.past.Advise(exact.call(name).ID, exact.now), want)
+		require.Empty(t, exact.past.Advise(exact.call(name).ID, exact.now), "it comes once")
+		require.Contains(t, kinds.past.AdviseTool("p", kind, kinds.now), want)
+	}
+
+	r := newRig(t, limits)
+	r.play(times(3, "p:ok=1"))
+	require.Empty(t, r.past.AdviseTool("p", "not_found", r.now))
+	require.NotEmpty(t, r.past.AdviseTool("p", "slow", r.now), "which is an answer")
+}
+
 func TestAdviceIsBounded(t *testing.T) {
 	l := limits
 	l.Memory = 2
 	r := newRig(t, l)
 	r.play("a:invalid b:invalid c:invalid")
-	require.Empty(t, r.past.Advise("a", r.now), "a is forgotten")
-	require.NotEmpty(t, r.past.Advise("b", r.now))
+	require.Empty(t, r.past.AdviseTool("a", "", r.now), "a is forgotten")
+	require.NotEmpty(t, r.past.AdviseTool("b", "", r.now))
 }

@@ -38,7 +38,7 @@ type Past struct {
 	kept    *list.List         // of *record that still say something, the latest at the back
 	seen    memory             // answers of this run
 	history []step             // the latest outcomes of guarded calls, the latest at the end
-	advice  map[Digest]*record // of this turn, by tool, until a result takes it
+	advice  []warning          // of this turn, until a result takes it, the latest at the end
 
 	// The clocks of what can change an answer. Moments are numbers that only grow.
 	now     uint64 // of the latest begin or end
