@@ -95,6 +95,7 @@ type settings struct {
 
 func init() {
 	hook.Untimed = func(c any) { c.(*ToolCircuit).untimed = true }
+	hook.Timed = func(e, c any) { e.(*OpenError).clock = c.(*ToolCircuit).clock }
 }
 
 // New returns a closed circuit for a dependency, whose name must not be empty. Options are

@@ -75,7 +75,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case KindDeadline:
 			why = "this run has no time left to call " + dependency
 		case KindCanceled:
-			why = "this run is over"
+			why = "this run is over and calls " + dependency + " no more"
 		default:
 			why = "this run has no call left to " + dependency
 		}

@@ -270,7 +270,7 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"out of time", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindDeadline),
 			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
 		{"the run is closed", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindCanceled),
-			"web_search was not executed: this run is over. Do not call web_search until the next run. Answer without it and say what is missing."},
+			"web_search was not executed: this run is over and calls search-api no more. Do not call web_search until the next run. Answer without it and say what is missing."},
 		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
 			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
 		{"budget and the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionUseAlternative, toolcircuit.ActionEscalate}},

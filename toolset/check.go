@@ -86,6 +86,16 @@ func (c Config) reached() func(name string) bool {
 	}
 }
 
+// listed returns a function that reports whether a tool has an entry or is in one of the lists, so
+// that it may be an alternative.
+func (c Config) listed() func(name string) bool {
+	monitored, excluded := newNames(c.Monitored), newNames(c.Excluded)
+	return func(name string) bool {
+		_, entry := c.Tools[name]
+		return entry || monitored.match(name) || excluded.match(name)
+	}
+}
+
 // checkPolicy returns what [toolcircuit.Policy.Validate] does, with the path in the config. A nil
 // policy is valid.
 func checkPolicy(where string, p *toolcircuit.Policy) error {
@@ -118,7 +128,7 @@ func checkNames(where string, list []string) error {
 }
 
 func (c Config) checkTools() error {
-	monitored, excluded := newNames(c.Monitored), newNames(c.Excluded)
+	listed := c.listed()
 	for _, name := range slices.Sorted(maps.Keys(c.Tools)) {
 		t, where := c.Tools[name], strict.Join("tools", name)
 		if name == "" {
@@ -132,8 +142,7 @@ func (c Config) checkTools() error {
 			if alternative == name {
 				return fmt.Errorf("%s[%d]: got %q, want another tool", where, i, alternative)
 			}
-			_, listed := c.Tools[alternative]
-			if !listed && !monitored.match(alternative) && !excluded.match(alternative) {
+			if !listed(alternative) {
 				return fmt.Errorf("%s[%d]: got %q, want a tool that is listed", where, i, alternative)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -224,11 +225,11 @@ const (
 //	TOOLCIRCUIT_EXCLUDED   the same
 //
 // A variable that is empty is like one that is not set, except that it empties a list. Of a
-// variable that is there twice the last counts. Settings of dependencies that only the replaced
-// list reached go with it. Any other variable with this prefix is an error, so that a misspelt
+// variable that is there twice the last counts. Settings of dependencies and alternatives of tools
+// that only the replaced list reached go with it. Any other variable with this prefix is an error, so that a misspelt
 // one does not go unnoticed. An error names the variable.
 func (c Config) WithEnv(environ []string) (Config, error) {
-	before := c.reached()
+	before, listed := c.reached(), c.listed()
 	set := map[string]string{}
 	for _, variable := range environ {
 		name, text, _ := strings.Cut(variable, "=")
@@ -264,6 +265,12 @@ func (c Config) WithEnv(environ []string) (Config, error) {
 	now := c.reached()
 	c.Dependencies = maps.Clone(c.Dependencies)
 	maps.DeleteFunc(c.Dependencies, func(name string, _ Dependency) bool { return before(name) && !now(name) })
+	still := c.listed()
+	c.Tools = maps.Clone(c.Tools)
+	for name, t := range c.Tools {
+		t.Alternatives = slices.DeleteFunc(slices.Clone(t.Alternatives), func(other string) bool { return listed(other) && !still(other) })
+		c.Tools[name] = t
+	}
 	if err := c.check(); err != nil {
 		return Config{}, fmt.Errorf("toolset: config with the environment: %w", err)
 	}

@@ -350,6 +350,39 @@ func TestWithEnv(t *testing.T) {
 	require.ErrorContains(t, err, "dependencies.c: is no tool's", "it was none's before")
 }
 
+// An operator who narrows a list needs no other change to the config.
+func TestWithEnvDropsAlternativesOutOfReach(t *testing.T) {
+	base := toolset.Config{
+		Monitored: []string{"*"},
+		Excluded:  []string{"off"},
+		Tools: map[string]toolset.Tool{
+			"search": {Alternatives: []string{"cache", "fetch", "map", "off"}},
+			"fetch":  {Alternatives: []string{"map"}},
+		},
+	}
+	for monitored, want := range map[string][]string{
+		"":         {"fetch", "off"},
+		"fetch":    {"fetch", "off"},
+		"x,cache":  {"cache", "fetch", "off"},
+		"c*, m*":   {"cache", "fetch", "map", "off"},
+		"* ,cache": {"cache", "fetch", "map", "off"},
+	} {
+		c, err := base.WithEnv([]string{"TOOLCIRCUIT_MONITORED=" + monitored})
+		require.NoError(t, err, monitored)
+		require.Equal(t, want, c.Tools["search"].Alternatives, monitored)
+		_, err = toolset.New(c, toolset.Options{})
+		require.NoError(t, err, monitored)
+	}
+	require.Len(t, base.Tools["search"].Alternatives, 4, "the config itself stays")
+	c, err := base.WithEnv([]string{"TOOLCIRCUIT_EXCLUDED=", "TOOLCIRCUIT_MONITORED=x"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"fetch"}, c.Tools["search"].Alternatives)
+
+	base.Monitored = []string{"a"}
+	_, err = base.WithEnv([]string{"TOOLCIRCUIT_MONITORED=a"})
+	require.ErrorContains(t, err, "tools.fetch.alternatives[0]", "nothing reached it before")
+}
+
 func TestWithEnvNamesTheVariable(t *testing.T) {
 	for variable, want := range map[string]string{
 		"TOOLCIRCUIT_DISABLED=maybe":    `TOOLCIRCUIT_DISABLED: got "maybe", want true or false`,

@@ -112,6 +112,19 @@ func TestRefusalSaysWhenThePauseEnds(t *testing.T) {
 	require.Equal(t, a.clock.Now().Add(59*time.Second), e.RetryAt)
 }
 
+// The wait that a refusal names is one on the Set's clock.
+func TestRefusalGoesByTheClockOfTheSet(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	a.runs("a", `1`, nil, errMissing)
+	a.clock.Add(time.Second)
+	_, err := a.Allow(a.ctx, "a", json.RawMessage(`1`))
+	var refusal *toolcircuit.OpenError
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, 9*time.Second, refusal.RetryAfter())
+	a.clock.Add(10 * time.Second)
+	require.Zero(t, refusal.RetryAfter())
+}
+
 func TestA002HoldsAreNoFailures(t *testing.T) {
 	hold := errors.New("held for confirmation")
 	r := newRig(t, guarded, toolset.Options{Classify: func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/internal/hook"
 	"github.com/toolcircuit/toolcircuit/internal/repeat"
 )
 
@@ -224,6 +225,7 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 		return c, nil
 	}
 	refusal.Dependency = r.set.dependencyName(tool)
+	hook.Timed(refusal, r.set.root)
 	r.set.report(ctx, tool, refusal)
 	r.block(ctx, c, refusal.Reason, refusal.Cause, now)
 	return nil, refusal
