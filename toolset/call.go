@@ -17,6 +17,7 @@ import (
 // and its outcome is judged by Options.Classify and the rules, but nothing records it.
 type Permit struct {
 	over    atomic.Bool
+	given   atomic.Bool // the context of a tool that is not guarded
 	set     *Set
 	tool    string
 	member  *member // nil: the tool is not guarded
@@ -101,6 +102,9 @@ func (p *Permit) leave(ctx context.Context, o outcome) {
 // Settle judges what came of the call and records it, as [toolcircuit.Permit.Settle] does, and
 // tells the session. Pass a nil value where no Classifier and no session reads it.
 func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, handOn error) {
+	if ctx == nil {
+		panic("toolset: Permit.Settle: ctx is nil")
+	}
 	if p.set == nil || p.over.Swap(true) {
 		return p.of.Settle(ctx, value, err) // which knows the verdict, if there was one
 	}
@@ -144,7 +148,12 @@ func (p *Permit) Release() {
 
 // Context returns ctx as the operation of the call should have it: as
 // [toolcircuit.Permit.Context] says, and [IdempotencyKey] knows which call it is in.
-func (p *Permit) Context(ctx context.Context) context.Context { return p.session.in(p.of.Context(ctx)) }
+func (p *Permit) Context(ctx context.Context) context.Context {
+	if p.set != nil && p.member == nil && ctx != nil && (p.over.Load() || p.given.Swap(true)) {
+		panic("toolset: Permit.Context: called twice, or after Settle or Release")
+	}
+	return p.session.in(p.of.Context(ctx)) // which checks the rest
+}
 
 // Probe reports whether this call decides if the circuit closes. A caller can renew its
 // connection first.

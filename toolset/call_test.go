@@ -151,6 +151,26 @@ func TestPermitOfAnUnguardedTool(t *testing.T) {
 	require.Empty(t, *r.calls)
 }
 
+// A permit is used in one way, whether the tool is guarded or not.
+func TestPermitsPanicAlike(t *testing.T) {
+	r := newRig(t, narrow, toolset.Options{})
+	var none context.Context
+	for _, tool := range []string{"a", "free"} {
+		p := r.begin(tool)
+		require.Panics(t, func() { p.Context(none) }, tool)
+		require.Panics(t, func() { p.Settle(none, nil, nil) }, tool)
+		p.Context(r.ctx)
+		require.Panics(t, func() { p.Context(r.ctx) }, tool)
+		p.Release()
+		require.Panics(t, func() { p.Context(r.ctx) }, tool)
+
+		p = r.begin(tool)
+		p.Settle(r.ctx, nil, nil)
+		require.Panics(t, func() { p.Context(r.ctx) }, tool)
+		require.Panics(t, func() { p.Settle(none, nil, nil) }, tool)
+	}
+}
+
 func TestNilArgumentsPanic(t *testing.T) {
 	r := newRig(t, toolset.Config{}, toolset.Options{})
 	op := func(context.Context) (int, error) { return 0, nil }
