@@ -37,7 +37,9 @@ type Options struct {
 	// Policy says when the circuit opens and closes. Zero: the default of each field.
 	Policy Policy
 	// Classify is asked about each outcome before the default rules, which decide what it
-	// has no opinion on. Nil: the rules alone. A panic in it counts as a failure of kind
+	// has no opinion on. It is not asked where the call says for itself what became of it: by
+	// [Invalid], [Fault], [Benign], [Duplicate] or [RetryAfter] above any branching of the error, by a
+	// refusal or by [ErrNoReturn]. Nil: the rules alone. A panic in it counts as a failure of kind
 	// panic; runtime.Goexit in it does, too, and ends the caller's goroutine.
 	Classify Classifier
 	// Clock tells the time. Nil: the real clock.

@@ -37,7 +37,8 @@ type Permit struct {
 //
 // args are the arguments of the call, for a session to compare: any value that JSON can
 // hold, or [Unknown]. Allow returns a permit, the refusal (a [*toolcircuit.OpenError]), or the
-// error of a ctx that has already ended.
+// error of a ctx that has already ended. A call of a tool that is not guarded may run all the same
+// under such a ctx, as if there were no Set.
 func (s *Set) Allow(ctx context.Context, tool string, args any) (p Permit, err error) {
 	err = p.begin(ctx, s, tool, args)
 	return

@@ -180,6 +180,8 @@ func TestNilArgumentsPanic(t *testing.T) {
 	require.Panics(t, func() { toolset.Do[int](r.ctx, r.Set, "a", nil, nil) })
 	require.Panics(t, func() { toolset.Wrap[int, int](r.Set, "a", nil) })
 	require.Panics(t, func() { r.Allow(none, "a", nil) })
+	require.PanicsWithValue(t, "toolset: Scope: ctx is nil", func() { toolset.Scope(none) })
+	require.PanicsWithValue(t, "toolset: IdempotencyKey: ctx is nil", func() { toolset.IdempotencyKey(none) })
 }
 
 func TestContextOfTheOperation(t *testing.T) {

@@ -26,8 +26,8 @@ type (
 
 // WithIntention returns a context for the attempts at one effect, such as one payment, so that
 // all of them have id as their [IdempotencyKey], in whatever process or run. An intention is
-// one effect: a tool that has several gives each an id of its own. An empty id takes the
-// intention out.
+// one effect: a tool that has several gives each an id of its own. To a [Session] equal calls with
+// different intentions are different calls. An empty id takes the intention out.
 func WithIntention(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, intentionKey{}, id)
 }
@@ -47,13 +47,22 @@ func WithIntention(ctx context.Context, id string) context.Context {
 // be taken for another attempt at the first. An operation whose context is a runtime's own
 // type, and one between [Set.Allow] and Settle without [Permit.Context], has an intention only.
 func IdempotencyKey(ctx context.Context) string {
-	if id, _ := ctx.Value(intentionKey{}).(string); id != "" {
+	if ctx == nil {
+		panic("toolset: IdempotencyKey: ctx is nil")
+	}
+	if id := intention(ctx); id != "" {
 		return id
 	}
 	if c := callIn(ctx); c != nil && c.ID != (repeat.Digest{}) {
 		return hex.EncodeToString(c.ID[:])
 	}
 	return ""
+}
+
+// intention returns the id of the intention that ctx carries, or "".
+func intention(ctx context.Context) string {
+	id, _ := ctx.Value(intentionKey{}).(string)
+	return id
 }
 
 // callIn returns the call inside whose operation ctx is, nil if in none.

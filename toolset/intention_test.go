@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,6 +63,23 @@ func TestTwoEqualPayments(t *testing.T) {
 	require.Equal(t, a.keyOf(a.ctx, "pay", 10), a.keyOf(a.ctx, "pay", 10))
 	first, second := toolset.WithIntention(a.ctx, "first"), toolset.WithIntention(a.ctx, "second")
 	require.NotEqual(t, a.keyOf(first, "pay", 10), a.keyOf(second, "pay", 10))
+}
+
+// Equal calls with an intention each are different calls, so none of them is held as a repeat.
+func TestManyEqualPayments(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{})
+	pay := func(id string) error {
+		_, err := toolset.Do(toolset.WithIntention(a.ctx, id), a.Set, "pay", 10, func(context.Context) (string, error) { return "paid", nil })
+		return err
+	}
+	for i := range 20 {
+		require.NoError(t, pay(fmt.Sprint("order-", i)))
+	}
+	for range 3 {
+		require.NoError(t, pay("order-1"))
+	}
+	require.ErrorIs(t, pay("order-1"), toolcircuit.ErrCircuitOpen, "one intention is one call")
+	require.NoError(t, pay("order-2"))
 }
 
 func TestR53EveryAttemptHasTheSameKey(t *testing.T) {

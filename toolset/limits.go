@@ -44,7 +44,9 @@ type Limits struct {
 	Key func(tool string, args any) any
 	// ResultKey returns what to compare in place of a result: the result without a process id
 	// or a duration (openclaw/openclaw#34687), or [Unknown] for one that is never the same. It
-	// is called as Key is, before the outcome counts. Nil: the result.
+	// is called as Key is, before the outcome counts. It does not see errors: those of kind unknown
+	// are the same by their whole text, so one with a request id in it is never the same. Nil: the
+	// result.
 	ResultKey func(tool string, result any) any
 	// OnStop hears when [Session.StopReason] becomes set, with the context of the call that
 	// caused it without its cancellation. It may use the session. A panic in it is counted in

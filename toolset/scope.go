@@ -10,8 +10,11 @@ func WithScope(ctx context.Context, label string) context.Context {
 	return context.WithValue(ctx, scopeKey{}, label)
 }
 
-// Scope returns the label that ctx carries, or "".
+// Scope returns the label that ctx carries, or "". A nil ctx panics.
 func Scope(ctx context.Context) string {
+	if ctx == nil {
+		panic("toolset: Scope: ctx is nil")
+	}
 	label, _ := ctx.Value(scopeKey{}).(string)
 	return label
 }

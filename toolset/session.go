@@ -56,7 +56,8 @@ const (
 // not ready, when it repeats another, when its dependency is busy. A refusal uses up nothing: no
 // call of the budget, no slot, no probe, and it moves no end. All are [*toolcircuit.OpenError].
 //
-// The same call is the same tool with the same arguments, compared as JSON values: the order of
+// The same call is the same tool under the same scope and intention ([WithScope], [WithIntention])
+// with the same arguments, compared as JSON values: the order of
 // keys and the way a number is written mean nothing, a member that is null is not an absent
 // one, and 2^53+1 is not 2^53. Arguments that are or hold [Unknown], that JSON cannot hold, or
 // that hold a struct of which it shows nothing, are never the same. Pass text that a model wrote
@@ -132,7 +133,8 @@ func (s *Set) Session(runID string, l Limits) (*Session, error) {
 type sessionKey struct{}
 
 // WithSession returns a context whose calls of r's Set belong to the run r. It names the run
-// for [toolcircuit.RunID], unless ctx has a run already. A nil r takes the session out.
+// for [toolcircuit.RunID], unless ctx has a run already. A nil r takes the session out. A context
+// holds one session: r takes the place of another, also of another Set's.
 func WithSession(ctx context.Context, r *Session) context.Context {
 	if r != nil && toolcircuit.RunID(ctx) == "" {
 		ctx = toolcircuit.WithRunID(ctx, r.run)
@@ -236,7 +238,11 @@ func (r *Session) identify(ctx context.Context, tool string, args any) repeat.Di
 	if args = keyed(r.limits.Key, tool, args); args == Unknown {
 		return repeat.Digest{}
 	}
-	return repeat.Arguments(args, r.run, Scope(ctx), tool)
+	names := [4]string{r.run, Scope(ctx), tool, intention(ctx)}
+	if names[3] == "" {
+		return repeat.Arguments(args, names[:3]...)
+	}
+	return repeat.Arguments(args, names[:]...)
 }
 
 // keyed returns what key makes of v, which is Unknown if key panics. A nil key makes v of it.
