@@ -37,7 +37,9 @@ type Fleet struct {
 	closed  bool
 	members map[string]*member
 	sweepAt int                  // the number of members at which those of lost circuits are dropped
-	active  map[*member]struct{} // what the rhythm looks at: open, used lately, just joined or in debt
+	joined  []*member            // whose records are not loaded yet
+	active  map[*member]struct{} // that a poll looks at: open, used lately or in debt
+	busy    map[*member]struct{} // of these, that hold a probe or are in debt
 	strays  map[Fence]*stray
 	pollAt  time.Time
 	listens bool // the subscription stands
@@ -112,6 +114,7 @@ func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
 		members: map[string]*member{},
 		sweepAt: 64,
 		active:  map[*member]struct{}{},
+		busy:    map[*member]struct{}{},
 		strays:  map[Fence]*stray{},
 		chunk:   8,
 	}
@@ -165,9 +168,7 @@ func (f *Fleet) Join(c *ToolCircuit, key string) error {
 		return s, true
 	})
 	f.mu.Lock()
-	if f.members[key] == m {
-		f.active[m] = struct{}{} // so that its record is loaded
-	}
+	f.joined = append(f.joined, m)
 	f.mu.Unlock()
 	f.poke()
 	return nil
@@ -204,6 +205,7 @@ func (f *Fleet) drop(key string, m *member) {
 		delete(f.members, key)
 	}
 	delete(f.active, m)
+	delete(f.busy, m)
 }
 
 // Leave makes a circuit go on alone with the state that it has. What it owes the store is
@@ -236,7 +238,7 @@ func (m *member) leave(c *ToolCircuit) {
 func (f *Fleet) Close(ctx context.Context) error {
 	f.mu.Lock()
 	closed, members := f.closed, f.members
-	f.closed, f.members, f.active = true, nil, nil
+	f.closed, f.members, f.joined, f.active, f.busy = true, nil, nil, nil, nil
 	f.mu.Unlock()
 	if closed {
 		return nil
@@ -300,10 +302,14 @@ func (m *member) attend(s *state) {
 	_, attended := f.active[m]
 	f.active[m] = struct{}{}
 	a := s.account
-	if a != nil && a.owed != nil && a.owed.kind == owedClosing {
-		f.pollAt = time.Now()
+	busy := a != nil && (a.owed != nil || !a.lease.IsZero())
+	if busy {
+		f.busy[m] = struct{}{}
+		if a.owed != nil && a.owed.kind == owedClosing {
+			f.pollAt = time.Now()
+		}
 	}
-	if !attended || a != nil && (a.owed != nil || !a.lease.IsZero()) {
+	if busy || !attended {
 		f.poke()
 	}
 }
@@ -544,12 +550,12 @@ func (f *Fleet) turn(ctx context.Context) (wait time.Duration, some bool) {
 	return f.next()
 }
 
-// list returns the active members.
-func (f *Fleet) list() []*member {
+// list returns the members of a set.
+func (f *Fleet) list(set *map[*member]struct{}) []*member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make([]*member, 0, len(f.active))
-	for m := range f.active {
+	all := make([]*member, 0, len(*set))
+	for m := range *set {
 		all = append(all, m)
 	}
 	return all
@@ -569,38 +575,59 @@ func (f *Fleet) anyone() []*member {
 // poll loads the records of new members and, if due, of all that are open or in debt or were used
 // since the last poll. Then it also lowers the use of all.
 func (f *Fleet) poll(ctx context.Context, due bool) bool {
-	var load []*member
-	for _, m := range f.list() {
+	f.mu.Lock()
+	joined := f.joined
+	f.joined = nil
+	f.mu.Unlock()
+	load := joined
+	if due {
+		load = append(load, f.rest(ctx)...)
+	}
+	if f.load(ctx, load) {
+		return true
+	}
+	f.mu.Lock()
+	f.joined = append(f.joined, joined...)
+	f.mu.Unlock()
+	return false
+}
+
+// rest lowers the use of the active members and returns those whose records a poll loads.
+func (f *Fleet) rest(ctx context.Context) (load []*member) {
+	calm := true
+	for _, m := range f.list(&f.active) {
 		c := m.tool()
 		if c == nil {
 			f.retire(m)
 			continue
 		}
 		s := c.state.Load()
-		loads := s.use == useUnseen || due && (s.State != StateClosed || s.use == useFresh || s.account != nil)
+		calm = calm && s.State == StateClosed && s.account == nil
+		loads := s.State != StateClosed || s.use == useFresh || s.account != nil
 		if loads {
 			load = append(load, m)
 		}
-		if due {
-			c.advance(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.rested() })
-		}
-		if due && !loads {
+		c.advance(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.rested() })
+		if !loads {
 			f.retire(m)
 		}
 	}
-	if due {
-		f.mu.Lock()
-		f.pollAt = time.Now().Add(f.interval())
-		if len(f.active) == 0 {
-			f.active = map[*member]struct{}{} // the old one would keep the memory of its largest size
-		}
-		sick := f.health.sick
-		f.mu.Unlock()
-		if sick && len(load) == 0 {
-			load = f.anyone()
-		}
+	f.mu.Lock()
+	f.pollAt = time.Now().Add(f.interval())
+	if len(f.active) == 0 {
+		f.active = map[*member]struct{}{} // the old one would keep the memory of its largest size
 	}
-	return f.load(ctx, load)
+	sick := f.health.sick
+	if calm { // nothing is left to claim or to tell
+		f.health.failed[opClaim], f.health.failed[opTell] = 0, 0
+		f.judge(nil)
+	}
+	f.mu.Unlock()
+	f.announce()
+	if sick && len(load) == 0 {
+		load = f.anyone()
+	}
+	return load
 }
 
 // interval is the time to the next poll. The caller holds f.mu.
@@ -621,19 +648,23 @@ func (f *Fleet) retire(m *member) {
 	switch c := m.tool(); {
 	case c == nil:
 		f.drop(m.key, m)
-	case !c.state.Load().active():
-		delete(f.active, m)
+	default:
+		s := c.state.Load()
+		if s.account == nil {
+			delete(f.busy, m)
+		}
+		if !s.active() {
+			delete(f.active, m)
+		}
 	}
 }
 
 // clear renews the leases that are due, gives back what strayed and pays debts, up to the first
 // request that fails.
 func (f *Fleet) clear(ctx context.Context) bool {
-	members, calm := f.list(), true
-	for _, m := range members {
+	busy := f.list(&f.busy)
+	for _, m := range busy {
 		if c := m.tool(); c != nil {
-			s := c.state.Load()
-			calm = calm && s.State == StateClosed && s.account == nil
 			if in, some := f.renewal(c); some && in <= 0 && !f.renew(ctx, m, c) {
 				return false
 			}
@@ -642,7 +673,7 @@ func (f *Fleet) clear(ctx context.Context) bool {
 	if !f.giveBackStrays(ctx) {
 		return false
 	}
-	for _, m := range members {
+	for _, m := range busy {
 		if c := m.tool(); c != nil {
 			if d := c.state.Load().debt(); d != nil {
 				ok := f.pay(ctx, m, c, d)
@@ -652,13 +683,7 @@ func (f *Fleet) clear(ctx context.Context) bool {
 				}
 			}
 		}
-	}
-	if calm { // nothing is left to claim or to tell
-		f.mu.Lock()
-		f.health.failed[opClaim], f.health.failed[opTell] = 0, 0
-		f.judge(nil)
-		f.mu.Unlock()
-		f.announce()
+		f.retire(m)
 	}
 	return true
 }
@@ -695,11 +720,10 @@ func (f *Fleet) renew(ctx context.Context, m *member, c *ToolCircuit) bool {
 
 // next returns in what time something is due again.
 func (f *Fleet) next() (wait time.Duration, some bool) {
-	members := f.list()
-	now := time.Now()
+	busy, now := f.list(&f.busy), time.Now()
 	at := now.Add(time.Hour)
 	f.mu.Lock()
-	if len(members) > 0 {
+	if len(f.active) > 0 {
 		at, some = f.pollAt, true
 	}
 	if retry := f.health.retryAt; retry.After(now) {
@@ -707,7 +731,7 @@ func (f *Fleet) next() (wait time.Duration, some bool) {
 	}
 	early := f.health.retryAt
 	f.mu.Unlock()
-	for _, m := range members {
+	for _, m := range busy {
 		if c := m.tool(); c != nil {
 			if in, leased := f.renewal(c); leased && now.Add(in).Before(at) {
 				at = now.Add(in)

@@ -502,4 +502,70 @@ func ExampleFleet() {
 	_, err := toolcircuit.Do(ctx, second, func(context.Context) (string, error) { return "not called", nil })
 	fmt.Println(err)
 	// Output: toolcircuit: search-api: dependency_open
+// A circuit that has joined is small, and there may be very many.
+func TestFleetMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20_000
+		f := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
+		first := toolcircuit.MustNew("first", toolcircuit.Options{})
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint("dependency-", i)
+		}
+		circuits := make([]*toolcircuit.ToolCircuit, n)
+		before := heap()
+		for i, name := range names {
+			circuits[i] = first.Twin(name)
+			require.NoError(t, f.Join(circuits[i], name))
+		}
+		time.Sleep(time.Minute) // all are loaded, and idle
+		joined := float64(heap()-before) / n
+		for _, c := range circuits {
+			toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil })
+		}
+		time.Sleep(time.Minute)
+		used := float64(heap()-before) / n
+		t.Logf("%.0f bytes per joined circuit, %.0f after a call", joined, used)
+		require.LessOrEqual(t, joined, 448.0)
+		require.LessOrEqual(t, used, 448.0)
+		runtime.KeepAlive(circuits)
+		runtime.KeepAlive(names)
+	})
+}
+
+// BenchmarkFleet has calls of circuits that share their state beside those of one that does not.
+func BenchmarkFleet(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		make func() *toolcircuit.ToolCircuit
+		fail error
+	}{
+		{"closed", func() *toolcircuit.ToolCircuit { return newBench(toolcircuit.Options{}) }, nil},
+		{"refused", func() *toolcircuit.ToolCircuit {
+			return newBench(toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Hour}})
+		}, toolcircuit.Fault(errBench)},
+	} {
+		open := func(circuit *toolcircuit.ToolCircuit) func(context.Context) {
+			call := benchDo(circuit, c.fail)
+			call(context.Background()) // opens it, or is its first use
+			return call
+		}
+		b.Run(c.name+"/unshared", func(b *testing.B) { alone(b, open(c.make())) })
+		for name, fault := range map[string]storetest.Fault{"healthy": {}, "frozen": {Frozen: true}, "failing": {Err: errBench}} {
+			b.Run(c.name+"/"+name, func(b *testing.B) {
+				store := storetest.NewMemory()
+				f, err := toolcircuit.NewFleet(store, toolcircuit.FleetOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer f.Close(context.Background())
+				circuit := c.make()
+				if err := f.Join(circuit, "search-api"); err != nil {
+					b.Fatal(err)
+				}
+				store.Set(fault)
+				alone(b, open(circuit))
+			})
+		}
+	}
 }
