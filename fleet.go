@@ -618,6 +618,9 @@ func (f *Fleet) rest(ctx context.Context) (load []*member) {
 		f.active = map[*member]struct{}{} // the old one would keep the memory of its largest size
 	}
 	sick := f.health.sick
+	for _, s := range f.strays {
+		calm = calm && !s.due
+	}
 	if calm { // nothing is left to claim or to tell
 		f.health.failed[opClaim], f.health.failed[opTell] = 0, 0
 		f.judge(nil)
