@@ -18,7 +18,7 @@ func Example() {
 	main()
 	// Output:
 	// The weather API is dead.
-	// model: offered forecast, climate
+	// model: offered climate, forecast
 	// model: offered climate; reads failed; reads failed; reads failed
 	// model: offered climate; reads blocked
 	//   {"status":"blocked","reason":"dependency_open","dependency":"weather-api","tool":"forecast","state":"open","executed":false,"cause":"unavailable","rule":"threshold","failures":3,"retryable":false,"retryAfterMs":30000,"retryAt":"2026-05-04T12:00:30Z","nextActions":["use_alternative","answer_without"],"alternatives":["climate"],"blockedCalls":1,"message":"forecast was not executed: weather-api was unreachable or broken (3 failures in a row). This is temporary; other tools remain usable. Do not call forecast for 30 s, until 12:00:30 UTC. Use climate, or answer without it and say what is missing."}
@@ -27,8 +27,8 @@ func Example() {
 	// The agent answers: The weather service cannot be reached now.
 	//
 	// It is back, and the cooldown is over.
-	// model: offered forecast, climate
-	// model: offered forecast, climate; reads ok
+	// model: offered climate, forecast
+	// model: offered climate, forecast; reads ok
 	// The agent answers: It will be sunny.
 	//
 	// Calls that reached the API: 4
