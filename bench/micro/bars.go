@@ -11,6 +11,11 @@ type bar struct {
 	most  bool // limit is the most that passes; otherwise it is the least
 }
 
+// passes reports whether a ratio that was measured, so is not negative, reaches the bar.
+func (b bar) passes(got float64) bool {
+	return got >= 0 && (b.most && got <= b.limit || !b.most && got >= b.limit)
+}
+
 const (
 	floor      = "function + defer + closure"
 	twoStepped = us + " two-step"

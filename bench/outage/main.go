@@ -55,7 +55,7 @@ func main() {
 	}
 	simulated(func(t *testing.T) error {
 		if *sweep {
-			simulate(t, traces, variants(), m, *seeds).printTotals(os.Stdout)
+			simulate(t, traces, variants(), m, *seeds).printSweep(os.Stdout)
 			return nil
 		}
 		r := simulate(t, traces, choices, m, *seeds)

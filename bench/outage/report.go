@@ -135,13 +135,12 @@ func (r results) printDomination(out io.Writer) {
 			if c.kind == own {
 				continue
 			}
-			dw := difference(column(r.runs[i][us], wasted), column(r.runs[i][j], wasted))
-			dl := difference(column(r.runs[i][us], lost), column(r.runs[i][j], lost))
+			dw, dl, surely := r.dominates(i, j, us)
 			if dw.Mean <= 0 || dl.Mean <= 0 {
 				continue
 			}
 			word := "perhaps"
-			if r.seeds >= enough && dw.Mean > 2*dw.SE && dl.Mean > 2*dl.SE {
+			if surely {
 				word = "surely"
 				sure++
 			}
@@ -150,6 +149,16 @@ func (r results) printDomination(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "surely: %d\n", sure)
+}
+
+// dominates returns by how much one policy wastes and loses less than another in a trace, and whether
+// both are sure.
+func (r results) dominates(trace, a, b int) (wastes, loses estimate, surely bool) {
+	runs := r.runs[trace]
+	wastes = difference(column(runs[b], wasted), column(runs[a], wasted))
+	loses = difference(column(runs[b], lost), column(runs[a], lost))
+	surely = r.seeds >= enough && wastes.Mean > 2*wastes.SE && loses.Mean > 2*loses.SE
+	return wastes, loses, surely
 }
 
 // save writes the totals for ./figure.
