@@ -502,6 +502,8 @@ func ExampleFleet() {
 	_, err := toolcircuit.Do(ctx, second, func(context.Context) (string, error) { return "not called", nil })
 	fmt.Println(err)
 	// Output: toolcircuit: search-api: dependency_open
+}
+
 // A circuit that has joined is small, and there may be very many.
 func TestFleetMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -88,7 +88,7 @@ func (r results) printTotals(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// bars returns the ratios that this library must reach, by its default policy.
+// printBars writes the ratios that this library must reach by its default policy, and whether it does.
 func (r results) printBars(out io.Writer) {
 	us, them := r.index(ownName), r.index(gobreakerName)
 	best, bestTurns := them, estimateOf(r.all(them, turns, every)).Mean

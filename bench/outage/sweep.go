@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 
 // variants are this library's defaults, each changed in one or two fields, beside gobreaker's.
 func variants() []choice {
-	all := []choice{choices[2]}
+	all := []choice{choices[slices.IndexFunc(choices, func(c choice) bool { return c.name == gobreakerName })]}
 	add := func(name string, p toolcircuit.Policy) {
 		all = append(all, choice{name, own, func(_ *trace, seed uint64) policy { return single(seed, p) }})
 	}
