@@ -118,8 +118,11 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 	}
 }
 
-// percentile returns the share p of the sorted durations.
+// percentile returns what the share p of the durations do not exceed, 0 for none.
 func percentile(all []time.Duration, p float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
 	slices.Sort(all)
 	return all[min(int(p*float64(len(all))), len(all)-1)]
 }
