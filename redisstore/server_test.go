@@ -34,7 +34,11 @@ func startServer(t testing.TB, args ...string) *server {
 		}
 		t.Skip("redis-server is not on PATH")
 	}
-	s := &server{t: t, port: freePort(t), dir: t.TempDir(), args: args}
+	port := freePort
+	if slices.Contains(args, "--cluster-enabled") {
+		port = clusterPort
+	}
+	s := &server{t: t, port: port(t), dir: t.TempDir(), args: args}
 	s.start()
 	t.Cleanup(s.kill)
 	return s
