@@ -35,13 +35,19 @@ type kind int
 
 func kindOf(round int) kind { return [10]kind{0, 0, 0, 0, 0, 0, 0, 1, 1, 2}[round%10] }
 
-func (k kind) grants() int { return min(int(k)+1, 2) }
+// due reports whether so many grants are as many as they must be. A holder that stalls past its
+// lease, which a busy machine may make it, loses the probe to another.
+func (k kind) due(grants, stalls int64) bool {
+	want := min(int64(k)+1, 2)
+	return want <= grants && grants <= want+stalls
+}
 
 // round is what its contenders know of each other.
 type round struct {
 	key string
 	kind
 	granted func() int // counts a grant, and returns the count
+	stalled func()     // counts a holder that stalled past its lease, after which another grant is due
 
 	mu       sync.Mutex
 	until    time.Time // the holder's lease does not end before
@@ -96,6 +102,9 @@ func (r *round) probe(ctx context.Context, s toolcircuit.Store, fence toolcircui
 		o.Result = toolcircuit.ProbeFailed
 	}
 	_, err := s.Settle(ctx, r.key, fence, o)
+	if time.Since(began) > probeLease {
+		r.stalled()
+	}
 	return err
 }
 
@@ -118,10 +127,11 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 	}
 	ctx := t.Context()
 	var asks atomic.Int64
-	late := 0
+	late, stalled := 0, int64(0)
 	for n := range rounds {
-		var grants atomic.Int64
-		r := &round{key: fmt.Sprint("round ", n), kind: kindOf(n), granted: func() int { return int(grants.Add(1)) }}
+		var grants, stalls atomic.Int64
+		r := &round{key: fmt.Sprint("round ", n), kind: kindOf(n)}
+		r.granted, r.stalled = func() int { return int(grants.Add(1)) }, func() { stalls.Add(1) }
 		require.NoError(t, r.open(ctx, stores[0]))
 		var over sync.WaitGroup
 		for i := range 64 {
@@ -134,7 +144,8 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 			})
 		}
 		over.Wait()
-		require.EqualValues(t, r.grants(), grants.Load(), "grants of round %d, of kind %d", n, r.kind)
+		require.True(t, r.due(grants.Load(), stalls.Load()), "%d grants in round %d, of kind %d, with %d stalls", grants.Load(), n, r.kind, stalls.Load())
+		stalled += stalls.Load()
 		require.Zero(t, r.overlaps, "overlapping probes in round %d", n)
 		if r.dead != "" {
 			v, err := stores[1].Settle(ctx, r.key, r.dead, toolcircuit.Settlement{Terms: probeTerms(), Result: toolcircuit.ProbeFailed})
@@ -143,7 +154,7 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 			late++
 		}
 	}
-	t.Logf("%d rounds, %d asks, each with the due grants; 0 overlaps; %d late verdicts refused", rounds, asks.Load(), late)
+	t.Logf("%d rounds, %d asks, each with the due grants; 0 overlaps; %d late verdicts refused; %d holders stalled past their lease", rounds, asks.Load(), late, stalled)
 }
 
 // Eight processes contend, of eight goroutines each.
@@ -162,6 +173,7 @@ func TestOneProbeOfProcesses(t *testing.T) {
 	ctx := t.Context()
 	client := redis.NewClient(&redis.Options{Addr: s.addr()})
 	defer client.Close()
+	stalled := int64(0)
 	for n := range processRounds {
 		r := &round{key: fmt.Sprint("round ", n), kind: kindOf(n)}
 		require.NoError(t, r.open(ctx, store))
@@ -170,14 +182,18 @@ func TestOneProbeOfProcesses(t *testing.T) {
 			require.NoError(t, err)
 			return !views[0].Open
 		})
-		grants, err := client.Get(ctx, "grants of "+r.key).Int()
-		require.NoError(t, err)
-		require.Equal(t, r.grants(), grants, "grants of round %d, of kind %d", n, r.kind)
+		var grants, stalls int64
+		eventually(t, time.Second, "the due grants of the round", func() bool { // a stalled holder may still have to say so
+			grants, _ = client.Get(ctx, "grants of "+r.key).Int64()
+			stalls, _ = client.Get(ctx, "stalls of "+r.key).Int64()
+			return r.due(grants, stalls)
+		})
+		stalled += stalls
 	}
 	for _, cmd := range all {
 		require.NoError(t, cmd.Wait())
 	}
-	t.Logf("%d rounds, each with the due grants", processRounds)
+	t.Logf("%d rounds, each with the due grants; %d holders stalled past their lease", processRounds, stalled)
 }
 
 const (
@@ -212,13 +228,14 @@ func contender(addr string) error {
 		go func() {
 			for n := range rounds {
 				r := &round{key: fmt.Sprint("round ", n), kind: kindOf(n)}
-				r.granted = func() int {
-					n, err := client.Incr(context.Background(), "grants of "+r.key).Result()
+				count := func(what string) int {
+					n, err := client.Incr(context.Background(), what+" of "+r.key).Result()
 					if err != nil {
 						panic(err)
 					}
 					return int(n)
 				}
+				r.granted, r.stalled = func() int { return count("grants") }, func() { count("stalls") }
 				if _, err := r.contend(context.Background(), store); err != nil {
 					failed <- err
 					return
