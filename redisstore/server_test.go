@@ -59,12 +59,22 @@ func (s *server) addr() string { return "127.0.0.1:" + s.port }
 // start starts the process, and waits until it answers.
 func (s *server) start() {
 	s.t.Helper()
-	args := append([]string{"--bind", "127.0.0.1", "--port", s.port, "--dir", s.dir, "--save", "", "--loglevel", "warning"}, s.args...)
+	args := slices.Concat(s.args, []string{"--bind", "127.0.0.1", "--port", s.port, "--dir", s.dir, "--loglevel", "warning"})
+	if !slices.Contains(args, "--sentinel") {
+		args = append(args, "--save", "")
+	}
 	s.cmd = exec.Command("redis-server", args...)
 	require.NoError(s.t, s.cmd.Start())
 	client := redis.NewClient(&redis.Options{Addr: s.addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	defer client.Close()
-	s.eventually(10*time.Second, "redis-server does not answer", func() bool {
+	s.eventually(10*time.Second, "redis-server listens", func() bool {
+		c, err := net.Dial("tcp", s.addr())
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	s.eventually(10*time.Second, "redis-server answers", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := client.Ping(ctx).Result()
