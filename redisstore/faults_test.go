@@ -387,3 +387,62 @@ func TestRollingUpgrade(t *testing.T) {
 	agree(t, time.Second, all, tool, toolcircuit.StateOpen)
 	require.Equal(t, map[string]string{"g": "7"}, s.record("brk2:{"+tool+"}"))
 }
+
+// A holder that cannot be heard of loses its lease. Another probes, and the late success of the
+// first is refused.
+func TestStalledHolder(t *testing.T) {
+	s, world := startServer(t), newWorld()
+	r := startRelay(t, s.addr())
+	brief := policy()
+	brief.Cooldown, brief.MaxCooldown = 300*time.Millisecond, 10*time.Second
+	cut := newWorker(t, r.addr(), toolcircuit.FleetOptions{}, brief, tool)
+	well := newWorker(t, s.addr(), toolcircuit.FleetOptions{}, brief, tool)
+	all := []*worker{cut, well}
+	for _, w := range all {
+		w.settled(tool)
+	}
+	time.Sleep(50 * time.Millisecond)
+	well.fail(world, tool)
+	agree(t, time.Second, all, tool, toolcircuit.StateOpen)
+	agree(t, time.Second, all, tool, toolcircuit.StateHalfOpen)
+	p, err := cut.tools[tool].Allow(context.Background())
+	require.NoError(t, err)
+	held := time.Now()
+	r.silence(false)
+	s.eventually(5*time.Second, "another probes", func() bool {
+		ran, _ := well.call(world, tool)
+		return ran
+	})
+	require.Greater(t, time.Since(held), 900*time.Millisecond, "the lease of the first")
+	require.Equal(t, "2", s.record("brk1:{" + tool + "}")["g"])
+	_, err = p.Settle(context.Background(), 1, nil)
+	require.NoError(t, err)
+	require.NotEqual(t, toolcircuit.StateClosed, cut.tools[tool].State(), "the holder has no vote after its lease")
+	r.speak()
+	s.eventually(5*time.Second, "the first knows of the second opening", func() bool { return cut.tools[tool].Snapshot().Openings == 2 })
+	require.Equal(t, "2", s.record("brk1:{" + tool + "}")["g"])
+	require.NotEmpty(t, s.record("brk1:{" + tool + "}")["u"])
+}
+
+// A record that is lost while its probe runs: the verdict is not.
+func TestDeletedWhileProbed(t *testing.T) {
+	s, world := startServer(t), newWorld()
+	brief := policy()
+	brief.Cooldown, brief.MaxCooldown = 300*time.Millisecond, 10*time.Second
+	var all []*worker
+	for range 2 {
+		w := newWorker(t, s.addr(), toolcircuit.FleetOptions{}, brief, tool)
+		w.settled(tool)
+		all = append(all, w)
+	}
+	time.Sleep(50 * time.Millisecond)
+	all[0].fail(world, tool)
+	agree(t, time.Second, all, tool, toolcircuit.StateOpen)
+	agree(t, time.Second, all, tool, toolcircuit.StateHalfOpen)
+	p, err := all[0].tools[tool].Allow(context.Background())
+	require.NoError(t, err)
+	s.admin("FLUSHALL")
+	p.Settle(context.Background(), nil, errDown)
+	agree(t, 5*time.Second, all, tool, toolcircuit.StateOpen)
+	require.Equal(t, "2", s.record("brk1:{" + tool + "}")["g"])
+}

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -126,17 +127,14 @@ func noMaintenance() *maintnotifications.Config {
 //
 // An error names the argument or field, what it got and what it wants.
 func NewFromClient(client redis.UniversalClient, o Options) (*Store, error) {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errors.New("redisstore: NewFromClient: the client is nil")
+	}
 	heeds := false
 	switch c := client.(type) {
 	case *redis.Client:
-		heeds = c != nil && c.Options().ContextTimeoutEnabled
-		if c == nil {
-			return nil, errors.New("redisstore: NewFromClient: the client is nil")
-		}
+		heeds = c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
-		if c == nil {
-			return nil, errors.New("redisstore: NewFromClient: the client is nil")
-		}
 		heeds = c.Options().ContextTimeoutEnabled
 	default: // a Ring would hear events of one shard only
 		return nil, fmt.Errorf("redisstore: NewFromClient: got a %T, want a *redis.Client or a *redis.ClusterClient", client)

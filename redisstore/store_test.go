@@ -63,7 +63,7 @@ func TestNewFromClient(t *testing.T) {
 		client redis.UniversalClient
 		want   string
 	}{
-		{"nil", nil, "got a <nil>"},
+		{"nil", nil, "the client is nil"},
 		{"typed nil", none, "the client is nil"},
 		{"deadlines ignored", redis.NewClient(&redis.Options{}), "set ContextTimeoutEnabled: true"},
 		{"deadlines ignored by a cluster's", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), "set ContextTimeoutEnabled: true"},
