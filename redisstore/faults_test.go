@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -445,4 +446,19 @@ func TestDeletedWhileProbed(t *testing.T) {
 	p.Settle(context.Background(), nil, errDown)
 	agree(t, 5*time.Second, all, tool, toolcircuit.StateOpen)
 	require.Equal(t, "2", s.record("brk1:{" + tool + "}")["g"])
+}
+
+// Databases have channels of their own, because a server has one set of channels for all.
+func TestDatabases(t *testing.T) {
+	s, world := startServer(t), newWorld()
+	var all []*worker
+	for _, database := range []int{0, 3, 3} {
+		w := newWorkerOn(t, open(t, redis.Options{Addr: s.addr(), DB: database}, pings), toolcircuit.FleetOptions{}, toolcircuit.Options{Policy: policy()}, tool)
+		w.settled(tool)
+		all = append(all, w)
+	}
+	time.Sleep(50 * time.Millisecond)
+	all[1].fail(world, tool)
+	agree(t, time.Second, all[1:], tool, toolcircuit.StateOpen)
+	agree(t, 0, all[:1], tool, toolcircuit.StateClosed)
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -78,6 +79,7 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		return nil, err
 	}
 	s.own = true
+	database := 0
 	copied := *client
 	switch c := any(&copied).(type) {
 	case *redis.Options:
@@ -86,7 +88,7 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		c.Protocol, c.DisableIdentity = 2, true
 		c.MaintNotificationsConfig = noMaintenance()
 		c.PoolSize, c.MinIdleConns, c.MaxActiveConns = poolSize, 0, 0
-		s.client = redis.NewClient(c)
+		s.client, database = redis.NewClient(c), c.DB
 	case *redis.ClusterOptions:
 		bound(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout, &c.PoolTimeout)
 		c.ContextTimeoutEnabled, c.MaxRetries, c.DialerRetries = true, -1, 1
@@ -101,8 +103,9 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		c.Protocol, c.DisableIdentity = 2, true
 		c.PoolSize, c.MinIdleConns, c.MaxActiveConns = poolSize, 0, 0
 		c.ReplicaOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
-		s.client = redis.NewFailoverClient(c)
+		s.client, database = redis.NewFailoverClient(c), c.DB
 	}
+	s.listensIn(database)
 	return s, nil
 }
 
@@ -130,10 +133,10 @@ func NewFromClient(client redis.UniversalClient, o Options) (*Store, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("redisstore: NewFromClient: the client is nil")
 	}
-	heeds := false
+	heeds, database := false, 0
 	switch c := client.(type) {
 	case *redis.Client:
-		heeds = c.Options().ContextTimeoutEnabled
+		heeds, database = c.Options().ContextTimeoutEnabled, c.Options().DB
 	case *redis.ClusterClient:
 		heeds = c.Options().ContextTimeoutEnabled
 	default: // a Ring would hear events of one shard only
@@ -147,6 +150,7 @@ func NewFromClient(client redis.UniversalClient, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.client = client
+	s.listensIn(database)
 	return s, nil
 }
 
@@ -158,9 +162,16 @@ func newStore(o Options) (*Store, error) {
 		return nil, fmt.Errorf("redisstore: Options.Prefix: got %q, want no braces, which choose a cluster's slot", o.Prefix)
 	}
 	s := &Store{ping: cmp.Or(o.Ping, 2*time.Second), prefix: o.Prefix + version}
-	s.channel = s.prefix + "ev"
 	s.closed, s.close = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// listensIn names the channel, which a server's databases share, after the database.
+func (s *Store) listensIn(database int) {
+	s.channel = s.prefix + "ev"
+	if database > 0 {
+		s.channel += strconv.Itoa(database)
+	}
 }
 
 // Close ends every Watch, waits for it, and closes a client that New made. Requests fail then.
