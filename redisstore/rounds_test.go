@@ -49,11 +49,12 @@ type round struct {
 	granted func() int // counts a grant, and returns the count
 	stalled func()     // counts a holder that stalled past its lease, after which another grant is due
 
-	mu       sync.Mutex
-	until    time.Time // the holder's lease does not end before
-	settled  bool
-	overlaps int
-	dead     toolcircuit.Fence
+	mu         sync.Mutex
+	until      time.Time // the holder's lease does not end before
+	settled    bool
+	overlaps   int
+	unanswered int
+	dead       toolcircuit.Fence
 }
 
 // contend asks for the probe again and again until the record is closed. It returns how often it
@@ -63,14 +64,15 @@ func (r *round) contend(ctx context.Context, s toolcircuit.Store) (asks int, err
 		fence, began := toolcircuit.Fence(rand.Text()), time.Now()
 		v, err := s.Acquire(ctx, r.key, toolcircuit.AcquireRequest{Terms: probeTerms(), Fence: fence})
 		asks++
-		if err != nil {
-			return asks, err
-		}
 		switch {
+		case ctx.Err() != nil:
+			return asks, ctx.Err()
+		case err != nil: // a machine without time; asking again is safe
+			r.mu.Lock()
+			r.unanswered++
+			r.mu.Unlock()
 		case v.Fence == fence:
-			if err := r.probe(ctx, s, fence, began); err != nil {
-				return asks, err
-			}
+			r.probe(ctx, s, fence, began)
 		case v.Epoch > 0 && !v.Open:
 			return asks, nil
 		default: // on purpose a little too early
@@ -80,7 +82,7 @@ func (r *round) contend(ctx context.Context, s toolcircuit.Store) (asks int, err
 }
 
 // probe is what a contender does that has the probe.
-func (r *round) probe(ctx context.Context, s toolcircuit.Store, fence toolcircuit.Fence, began time.Time) error {
+func (r *round) probe(ctx context.Context, s toolcircuit.Store, fence toolcircuit.Fence, began time.Time) {
 	n := r.granted()
 	r.mu.Lock()
 	if !r.settled && time.Now().Before(r.until) {
@@ -95,22 +97,30 @@ func (r *round) probe(ctx context.Context, s toolcircuit.Store, fence toolcircui
 	}
 	r.mu.Unlock()
 	if dies {
-		return nil
+		return
 	}
 	o := toolcircuit.Settlement{Terms: probeTerms(), Result: toolcircuit.ProbeOK}
 	if r.kind == 1 && n == 1 {
 		o.Result = toolcircuit.ProbeFailed
 	}
-	_, err := s.Settle(ctx, r.key, fence, o)
+	for {
+		if _, err := s.Settle(ctx, r.key, fence, o); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
 	if time.Since(began) > probeLease {
 		r.stalled()
 	}
-	return err
 }
 
-// open opens the record of a round.
-func (r *round) open(ctx context.Context, s toolcircuit.Store) error {
-	_, err := s.Trip(ctx, r.key, toolcircuit.TripRequest{Terms: probeTerms(), Opening: toolcircuit.Opening{Generation: 1}})
+// open opens the record of a round. After no answer it asks again, which is safe: the second finds
+// the record open.
+func (r *round) open(ctx context.Context, s toolcircuit.Store) (err error) {
+	for range 10 {
+		if _, err = s.Trip(ctx, r.key, toolcircuit.TripRequest{Terms: probeTerms(), Opening: toolcircuit.Opening{Generation: 1}}); err == nil {
+			break
+		}
+	}
 	return err
 }
 
@@ -127,7 +137,7 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 	}
 	ctx := t.Context()
 	var asks atomic.Int64
-	late, stalled := 0, int64(0)
+	late, stalled, unanswered := 0, int64(0), 0
 	for n := range rounds {
 		var grants, stalls atomic.Int64
 		r := &round{key: fmt.Sprint("round ", n), kind: kindOf(n)}
@@ -146,15 +156,20 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 		over.Wait()
 		require.True(t, r.due(grants.Load(), stalls.Load()), "%d grants in round %d, of kind %d, with %d stalls", grants.Load(), n, r.kind, stalls.Load())
 		stalled += stalls.Load()
+		unanswered += r.unanswered
 		require.Zero(t, r.overlaps, "overlapping probes in round %d", n)
 		if r.dead != "" {
-			v, err := stores[1].Settle(ctx, r.key, r.dead, toolcircuit.Settlement{Terms: probeTerms(), Result: toolcircuit.ProbeFailed})
-			require.NoError(t, err)
+			var v toolcircuit.View
+			eventually(t, 30*time.Second, "the late verdict is answered", func() bool {
+				var err error
+				v, err = stores[1].Settle(ctx, r.key, r.dead, toolcircuit.Settlement{Terms: probeTerms(), Result: toolcircuit.ProbeFailed})
+				return err == nil
+			})
 			require.False(t, v.Open, "the late verdict of a dead holder is taken")
 			late++
 		}
 	}
-	t.Logf("%d rounds, %d asks, each with the due grants; 0 overlaps; %d late verdicts refused; %d holders stalled past their lease", rounds, asks.Load(), late, stalled)
+	t.Logf("%d rounds, %d asks, each with the due grants; 0 overlaps; %d late verdicts refused; %d holders stalled past their lease, %d asks were not answered", rounds, asks.Load(), late, stalled, unanswered)
 }
 
 // Eight processes contend, of eight goroutines each.
@@ -179,8 +194,7 @@ func TestOneProbeOfProcesses(t *testing.T) {
 		require.NoError(t, r.open(ctx, store))
 		eventually(t, 30*time.Second, "the round is closed", func() bool {
 			views, err := store.Load(ctx, []string{r.key})
-			require.NoError(t, err)
-			return !views[0].Open
+			return err == nil && !views[0].Open
 		})
 		var grants, stalls int64
 		eventually(t, time.Second, "the due grants of the round", func() bool { // a stalled holder may still have to say so

@@ -59,6 +59,6 @@ func TestFailover(t *testing.T) {
 		w.settled("another")
 	}
 	all[0].fail(world, "another")
-	agree(t, 5*time.Second, all, "another", toolcircuit.StateOpen)
+	agree(t, 10*time.Second, all, "another", toolcircuit.StateOpen)
 	replica.eventually(5*time.Second, "the new master has it", func() bool { return replica.record("brk1:{another}")["g"] == "1" })
 }
