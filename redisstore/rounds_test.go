@@ -71,6 +71,8 @@ func (r *round) contend(ctx context.Context, s toolcircuit.Store) (asks int, err
 			r.mu.Lock()
 			r.unanswered++
 			r.mu.Unlock()
+		case v.Fence == fence && time.Since(began) >= probeLease: // it knows that its lease is over
+			r.stalled()
 		case v.Fence == fence:
 			r.probe(ctx, s, fence, began)
 		case v.Epoch > 0 && !v.Open:
@@ -167,6 +169,9 @@ func oneProbe(t *testing.T, rounds int, newStore func() *redisstore.Store) {
 			})
 			require.False(t, v.Open, "the late verdict of a dead holder is taken")
 			late++
+		}
+		if n%1000 == 999 {
+			t.Logf("%d rounds so far, %d late verdicts refused", n+1, late)
 		}
 	}
 	t.Logf("%d rounds, %d asks, each with the due grants; 0 overlaps; %d late verdicts refused; %d holders stalled past their lease, %d asks were not answered", rounds, asks.Load(), late, stalled, unanswered)

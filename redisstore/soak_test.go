@@ -117,7 +117,7 @@ func (h *holder) ask(ctx context.Context, s toolcircuit.Store, n int) (granted b
 	case !v.Open:
 		_, err = s.Trip(ctx, key, toolcircuit.TripRequest{Terms: probeTerms(), Opening: toolcircuit.Opening{Generation: 1}, Epoch: v.Epoch})
 		return false, err
-	case v.Fence != fence:
+	case v.Fence != fence || time.Since(began) >= probeLease: // or it knows that its lease is over
 		return false, nil
 	}
 	h.Lock()
