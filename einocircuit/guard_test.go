@@ -132,8 +132,8 @@ func TestInterrupt(t *testing.T) {
 	for name, interrupt := range map[string]func(context.Context) error{
 		"interrupt": func(ctx context.Context) error { return tool.Interrupt(ctx, "may I?") },
 		//lint:ignore SA1019 the older interrupt has to pass, too
-		"rerun":     func(context.Context) error { return compose.InterruptAndRerun },
-		"stateful":  func(ctx context.Context) error { return tool.StatefulInterrupt(ctx, "may I?", "state") },
+		"rerun":    func(context.Context) error { return compose.InterruptAndRerun },
+		"stateful": func(ctx context.Context) error { return tool.StatefulInterrupt(ctx, "may I?", "state") },
 	} {
 		for how, way := range ways {
 			for kind, makeTool := range map[string]func(search) tool.BaseTool{"invokable": kinds["invokable"], "enhanced": kinds["enhanced"]} {
