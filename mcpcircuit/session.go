@@ -1,5 +1,7 @@
 package mcpcircuit
 
+//lint:file-ignore SA1019 a session that is renewed keeps its log level while the SDK has one
+
 import (
 	"context"
 	"errors"

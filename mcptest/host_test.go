@@ -87,8 +87,6 @@ type goSDK struct {
 	guard   *mcpcircuit.Guard
 	session *mcp.ClientSession
 	pool    *http.Transport
-	mu      sync.Mutex
-	heirs   []*mcp.ClientSession
 }
 
 func newGoSDK(ctx context.Context, set *toolset.Set, s server, version string) (host, error) {

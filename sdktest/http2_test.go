@@ -106,6 +106,7 @@ func TestHTTP2(t *testing.T) {
 			return &http.Transport{Protocols: &protocols, DialContext: dial}
 		},
 		"x/net": func(dial dialer) http.RoundTripper {
+			//lint:ignore SA1019 users of x/net still have its Transport, whose errors are its own
 			return &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
 				return dial(ctx, network, address)
 			}}
