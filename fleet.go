@@ -302,7 +302,7 @@ func (m *member) attend(s *state) {
 	_, attended := f.active[m]
 	f.active[m] = struct{}{}
 	a := s.account
-	busy := a != nil && (a.owed != nil || !a.lease.IsZero())
+	busy := a != nil && (a.owed != nil || a.fence != "")
 	if busy {
 		f.busy[m] = struct{}{}
 		if a.owed != nil && a.owed.kind == owedClosing {
@@ -696,7 +696,7 @@ func (f *Fleet) clear(ctx context.Context) bool {
 func (f *Fleet) renewal(c *ToolCircuit) (in time.Duration, some bool) {
 	s := c.state.Load()
 	a := s.account
-	if a == nil || a.lease.IsZero() || s.State != StateHalfOpen || !s.gate.held {
+	if a == nil || a.fence == "" || s.State != StateHalfOpen || !s.gate.held {
 		return 0, false
 	}
 	if !a.lease.Before(s.gate.from.Add(s.ProbeTimeout)) {

@@ -194,8 +194,9 @@ func (u use) plain() bool { return u == useAlone || u == useFresh }
 // account is what stands between a circuit and the store. Like all that a state points to it
 // never changes, so a step that replaces it drops what was owed.
 type account struct {
-	fence      Fence     // of the probe that this worker has, or asks for
-	lease      time.Time // until when it has it for sure; zero while it asks
+	fence      Fence     // of the probe that this worker has
+	lease      time.Time // until when it has it for sure
+	claim      Fence     // of the probe that it asks for
 	until      time.Time // calls are held back until then: somebody asks, or the store cannot be asked
 	unanswered int       // claims in this cooldown
 	owed       *debt     // what the store is still to be told
@@ -247,9 +248,9 @@ func (s *state) debt() *debt {
 // the lease that it knows of has no vote here: the fence decides in the store.
 func (s state) settleShared(in input, by *state, v Verdict, err error) (state, bool) {
 	var held *debt
-	if s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && !s.account.lease.IsZero() {
+	if s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && s.account.fence != "" {
 		held = &debt{kind: owedVerdict, fence: s.account.fence, verdict: v, at: in.now}
-		if in.now.After(s.account.lease) {
+		if !in.now.Before(s.account.lease) {
 			g := *s.gate
 			g.held = false
 			s.gate = &g
@@ -323,7 +324,7 @@ func (s state) learn(v View) state {
 
 // asks reports whether the circuit itself waits for the answer to a claim with that fence.
 func (s *state) asks(f Fence) bool {
-	return f != "" && s.account != nil && s.account.fence == f
+	return f != "" && s.account != nil && s.account.claim == f
 }
 
 // within returns v as a circuit under p takes it in, whatever the store says.
@@ -377,12 +378,12 @@ func (s state) told(in input, d *debt, v View) (state, bool) {
 
 // holdBack returns s with calls held back until then: because one of them claims the probe, or
 // because another has it, or because the store cannot be asked.
-func (s state) holdBack(f Fence, until time.Time) state {
+func (s state) holdBack(claim Fence, until time.Time) state {
 	a := account{}
 	if s.account != nil {
 		a = *s.account
 	}
-	a.fence, a.lease, a.until = f, time.Time{}, until
+	a.claim, a.until = claim, until
 	s.account = &a
 	return s
 }
@@ -436,7 +437,7 @@ func (s state) alone(in input) state {
 
 // renewed takes in the answer to a renewal.
 func (s state) renewed(in input, f Fence, v View, lease time.Time) (state, bool) {
-	if !s.asks(f) || v.Fence != f {
+	if s.account == nil || s.account.fence != f || v.Fence != f {
 		return s.adopt(in, v)
 	}
 	a := *s.account

@@ -1210,3 +1210,27 @@ func TestFleetLeave(t *testing.T) {
 		require.Equal(t, open, w[1].State())
 	})
 }
+
+// A probe that has outlived ProbeTimeout has no vote here while another call claims the probe.
+func TestFleetOutlivedProbe(t *testing.T) {
+	short := fleetPolicy
+	short.ProbeTimeout = 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		w := newWorker(t, store.Peer(), short, fleetOptions)
+		w.fail(3)
+		time.Sleep(2 * time.Second)
+		slow := w.begin()
+		time.Sleep(2 * time.Second) // its lease and its slot are over
+		w.store.Set(storetest.Fault{Err: errDown})
+		w.refused() // a claim without an answer
+		epoch := store.Record(key).Epoch
+		settle(slow, nil)
+		require.NotEqual(t, closed, w.State(), "the fence decides, in the store")
+		require.Equal(t, epoch, store.Record(key).Epoch)
+		w.store.Set(storetest.Fault{})
+		time.Sleep(2 * time.Second)
+		require.Equal(t, closed, w.State(), "which nobody else has claimed")
+		require.False(t, store.Record(key).Open)
+	})
+}

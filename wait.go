@@ -16,7 +16,9 @@ import (
 // end sooner than its lease, so it is never given up in advance. Safe for concurrent use.
 func (c *ToolCircuit) Wait(ctx context.Context) error {
 	c.mustHave(ctx)
-	c.touch(ctx) // the record of a circuit in a Fleet may say more
+	if ctx.Err() == nil {
+		c.touch(ctx) // the record of a circuit in a Fleet may say more
+	}
 	for ctx.Err() == nil {
 		changed := c.changes() // before the look, so that no change is missed
 		s := c.state.Load()
