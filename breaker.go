@@ -215,38 +215,57 @@ func WrapResult[In, Out any](c *ToolCircuit, tool func(context.Context, In) (Out
 }
 
 // do is Do with the verdict, which is zero if nothing ran. A healthy call of a plain circuit
-// needs no more than this function: no lock and, without a rate window, no clock and no write.
-func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
+// needs no more than this function: no lock, no clock and no write.
+func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, Verdict, error) {
 	c.mustHave(ctx)
-	if op == nil {
-		panic("toolcircuit: Do: op is nil")
-	}
 	s := c.state.Load()
-	if !s.plain || ctx.Err() != nil {
+	if !s.plain || op == nil || ctx.Err() != nil {
 		return doInFull(ctx, c, op)
 	}
-	v, err = Verdict{Effect: EffectHeal, Kind: KindOK}, ErrNoReturn
-	defer func() {
-		if _, ok := any(value).(Judged); ok || err != nil || !c.healthy(s) {
-			v, err = settleInFull(ctx, c, s, value, err)
+	value, err := runPlain(ctx, c, s, op)
+	if err == nil && c.state.Load() == s && s.window == nil {
+		if _, ok := any(value).(Judged); !ok {
+			return value, Verdict{Effect: EffectHeal, Kind: KindOK}, nil
 		}
-	}()
-	value, err = op(ctx)
-	return
+	}
+	v, err := settlePlain(ctx, c, s, value, err)
+	return value, v, err
 }
 
-// settleInFull settles a call of a plain circuit that was not simply healthy.
-func settleInFull[T any](ctx context.Context, c *ToolCircuit, by *state, value T, err error) (Verdict, error) {
+// runPlain runs op as a call that the plain state s admitted, and settles it if op does not return.
+func runPlain[T any](ctx context.Context, c *ToolCircuit, s *state, op func(context.Context) (T, error)) (T, error) {
+	returned := false
+	defer func() {
+		if !returned {
+			settlePlain(ctx, c, s, any(nil), ErrNoReturn)
+		}
+	}()
+	value, err := op(ctx)
+	returned = true
+	return value, err
+}
+
+// settlePlain settles a call that the plain state by admitted.
+func settlePlain[T any](ctx context.Context, c *ToolCircuit, by *state, value T, err error) (Verdict, error) {
+	if _, ok := any(value).(Judged); !ok && err == nil && c.state.Load() == by {
+		by.count(c.clock)
+		return Verdict{Effect: EffectHeal, Kind: KindOK}, nil
+	}
 	p := Permit{c: c, by: by, details: new(details)} // here, so that it stays on the stack
 	return p.Settle(ctx, value, err)
 }
 
 // doInFull is do for all that a plain circuit and a healthy call do not need.
 func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
-	p := Permit{details: new(details)} // here, so that it stays on the stack
-	if err := p.begin(ctx, c); err != nil {
+	if op == nil {
+		panic("toolcircuit: Do: op is nil")
+	}
+	by, err := c.enter(ctx)
+	if err != nil {
 		return value, v, err
 	}
+	p := Permit{c: c, by: by, details: new(details)} // here, so that it stays on the stack
+	p.begin()
 	return run(ctx, &p, op)
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/benbjohnson/clock"
 )
 
 // One call is one Permit, whichever form made it: Allow admits it, Settle judges and records
@@ -76,40 +78,45 @@ func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
 		p.c, p.by = c, s
-	} else {
-		err = p.begin(ctx, c)
+	} else if s, err = c.enter(ctx); err == nil {
+		p.c, p.by = c, s
+		p.begin()
 	}
 	return
 }
 
-// begin is Allow for all that a plain circuit does not need.
-func (p *Permit) begin(ctx context.Context, c *ToolCircuit) error {
+// enter returns the state that admits a call, or the error that Allow returns. It reports a call
+// that may not run.
+func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 	if err := ctx.Err(); err != nil {
 		if c.onCall != nil {
 			c.report(ctx, Call{State: c.State(), Verdict: Verdict{Kind: Classify(ctx, Outcome{Err: err}).Kind}, Err: err})
 		}
-		return err
+		return nil, err
 	}
 	by, refusal := c.admit(ctx)
-	if refusal != nil {
-		by.refused.add()
-		if c.onCall != nil {
-			c.report(ctx, Call{
-				State:   refusal.State,
-				Reason:  refusal.Reason,
-				Verdict: Verdict{Kind: KindRejected},
-				RetryAt: refusal.RetryAt,
-				Err:     refusal,
-			})
-		}
-		return refusal
+	if refusal == nil {
+		return by, nil
 	}
-	p.c, p.by = c, by
+	by.refused.add()
+	if c.onCall != nil {
+		c.report(ctx, Call{
+			State:   refusal.State,
+			Reason:  refusal.Reason,
+			Verdict: Verdict{Kind: KindRejected},
+			RetryAt: refusal.RetryAt,
+			Err:     refusal,
+		})
+	}
+	return nil, refusal
+}
+
+// begin starts a call of a circuit that may not be plain.
+func (p *Permit) begin() {
 	if p.Probe() {
 		p.announce()
 	}
 	p.start()
-	return nil
 }
 
 // announce delivers the event of a probe's admission. The slot comes back if OnEvent ends the
@@ -284,13 +291,16 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, err
 		return Verdict{}, err
 	}
 	to := settling
-	if _, ok := value.(Judged); !ok && err == nil && p.by.plain {
-		to = healed
+	if err == nil && p.by.plain && p.c.state.Load() == p.by {
+		if _, ok := value.(Judged); !ok {
+			to = healed
+		}
 	}
 	switch {
 	case !p.end(to):
 		return p.settledAs(), err
-	case to == healed && p.c.healthy(p.by):
+	case to == healed:
+		p.by.count(p.c.clock)
 		return Verdict{Effect: EffectHeal, Kind: KindOK}, nil
 	}
 	return p.settle(ctx, value, err)
@@ -329,16 +339,11 @@ func (p *Permit) began() time.Time {
 	return p.by.since.Add(p.details.started)
 }
 
-// healthy takes in a healthy call that the plain state s admitted, if that is still the
-// published one.
-func (c *circuit) healthy(s *state) bool {
-	if c.state.Load() != s {
-		return false
-	}
+// count takes a healthy call into the window, if s has one.
+func (s *state) count(c clock.Clock) {
 	if s.window != nil {
-		s.window.Add(c.clock, false)
+		s.window.Add(c, false)
 	}
-	return true
 }
 
 // settle judges, records and reports a call, and ends its context.
