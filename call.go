@@ -226,12 +226,15 @@ func (c *circuit) rides(ctx context.Context, s *state) bool {
 // If the call is the probe, [IsProbe] can tell, and calls of the same circuit with this context
 // ride on it, as [Do] says.
 //
-// Context is called once, before Settle; a second call panics. A nil ctx panics.
+// Call Context once, before Settle. A call after Settle or Release panics, and so does a second
+// one where the context is not simply ctx. A nil ctx panics.
 func (p *Permit) Context(ctx context.Context) context.Context {
 	switch {
 	case ctx == nil:
 		panic("toolcircuit: Permit.Context: ctx is nil")
 	case p.c == nil:
+		return ctx
+	case p.by.plain && p.phase.Load() == pending: // a plain call's context is the caller's
 		return ctx
 	case !p.phase.CompareAndSwap(pending, prepared):
 		panic("toolcircuit: Permit.Context: called twice, or after Settle or Release")
@@ -308,7 +311,8 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, err
 
 // end reports whether the caller is the first to end the permit, and moves it to that phase.
 func (p *Permit) end(to uint32) bool {
-	return p.phase.CompareAndSwap(pending, to) || p.phase.CompareAndSwap(prepared, to)
+	now := p.phase.Load() // because a swap that fails costs as much as one that does not
+	return now <= prepared && (p.phase.CompareAndSwap(now, to) || p.phase.CompareAndSwap(prepared, to))
 }
 
 // settledAs returns the verdict of a permit that is over.

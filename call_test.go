@@ -587,7 +587,7 @@ func TestPermitContext(t *testing.T) {
 				"failed":  func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, errDown) },
 				"release": (*toolcircuit.Permit).Release,
 			} {
-				p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{}).Allow(t.Context())
+				p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: toolcircuit.Policy{CallTimeout: time.Hour}}).Allow(t.Context())
 				require.NoError(t, err)
 				before(&p)
 				panicked, _ := quits(func() { p.Context(t.Context()) })

@@ -109,6 +109,11 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircui
 	if p.set == nil || p.over.Swap(true) {
 		return p.of.Settle(ctx, value, err) // which knows the verdict, if there was one
 	}
+	return p.settle(ctx, value, err)
+}
+
+// settle is Settle of the first caller.
+func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, handOn error) {
 	if p.session == nil {
 		if p.member != nil {
 			defer p.member.leave() // also if a Classifier ends the goroutine
@@ -187,7 +192,7 @@ func do[T any](ctx context.Context, s *Set, tool string, args any, op func(conte
 		if _, ok := any(value).(toolcircuit.Judged); ok || p.session != nil || s.classifies {
 			seen = value
 		}
-		v, err = p.Settle(ctx, seen, err)
+		v, err = p.settle(ctx, seen, err) // nobody else has p
 	}()
 	inner := p.Context(ctx)
 	began, err = true, toolcircuit.ErrNoReturn
