@@ -606,7 +606,6 @@ func (c *ToolCircuit) touch(ctx context.Context) {
 		return
 	}
 	f := m.fleet
-	changed := c.changes() // before the look, so that no change is missed
 	_, reachable := f.reachable()
 	loads, waits := false, false
 	c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
@@ -623,17 +622,30 @@ func (c *ToolCircuit) touch(ctx context.Context) {
 		return s.touched(useFresh)
 	})
 	if waits {
-		timer := time.NewTimer(f.o.OpTimeout)
-		defer timer.Stop()
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+		c.awaitLoad(ctx, f.o.OpTimeout)
 	}
 	if loads {
 		defer c.step(ctx, time.Time{}, func(s state, _ input) (state, bool) { return s.touched(useFresh) })
 		f.load(context.WithoutCancel(ctx), []*member{m})
+	}
+}
+
+// awaitLoad returns when the call that loads the record has done so, when ctx ends or after limit.
+func (c *circuit) awaitLoad(ctx context.Context, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		changed := c.changes() // before the look, so that no change is missed
+		if c.state.Load().use != useLoading {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -1036,18 +1036,20 @@ func TestFleetWait(t *testing.T) {
 // All first callers of a circuit wait for one Load.
 func TestFleetFirstCallers(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
-		w[0].fail(3)
-		peer := store.Peer()
-		peer.Set(storetest.Fault{Delay: 20 * time.Millisecond}, storetest.Load)
-		fresh := newWorker(t, peer, fleetPolicy, fleetOptions)
-		var wg sync.WaitGroup
-		for range 10 {
-			wg.Go(func() { require.ErrorIs(t, fresh.call(nil), toolcircuit.ErrCircuitOpen) })
+		w[0].runs(wait(30 * time.Second)) // no wait ends in the rounds
+		for range 30 {                    // the callers meet in all orders
+			peer := store.Peer()
+			peer.Set(storetest.Fault{Delay: 20 * time.Millisecond}, storetest.Load)
+			fresh := newWorker(t, peer, fleetPolicy, fleetOptions)
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() { require.ErrorIs(t, fresh.call(nil), toolcircuit.ErrCircuitOpen) })
+			}
+			wg.Wait()
+			loads, _ := peer.Requests(storetest.Load)
+			require.LessOrEqual(t, loads, 3, "one of them, and the Fleet's own")
+			require.Zero(t, fresh.ran)
 		}
-		wg.Wait()
-		loads, _ := peer.Requests(storetest.Load)
-		require.LessOrEqual(t, loads, 3, "one of them, and the Fleet's own")
-		require.Zero(t, fresh.ran)
 	})
 }
 
