@@ -1,11 +1,13 @@
 package toolcircuit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"runtime"
 	"strconv"
 	"sync"
@@ -84,29 +86,36 @@ func TestJoinAfterLoss(t *testing.T) {
 	}
 }
 
+// A Fleet has two goroutines, however many circuits join it.
 func TestFleetGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before := runtime.NumGoroutine()
 		f, err := toolcircuit.NewFleet(storetest.NewMemory(), toolcircuit.FleetOptions{})
 		require.NoError(t, err)
-		release := make(chan struct{})
-		var blocked []*toolcircuit.ToolCircuit
-		for i := range 10 {
-			c := toolcircuit.MustNew("a", toolcircuit.Options{OnEvent: func(context.Context, toolcircuit.Event) { <-release }})
-			require.NoError(t, f.Join(c, fmt.Sprint(i)))
-			blocked = append(blocked, c)
+		circuits := make([]*toolcircuit.ToolCircuit, 10)
+		for i := range circuits {
+			circuits[i] = toolcircuit.MustNew("a", toolcircuit.Options{})
+			require.NoError(t, f.Join(circuits[i], fmt.Sprint(i)))
 		}
 		synctest.Wait()
-		require.Equal(t, 2, runtime.NumGoroutine()-before)
-		for i := range 4 { // whose OnEvent runs
-			_ = i
-		}
-		close(release)
+		require.Equal(t, 2, goroutines())
 		require.NoError(t, f.Close(context.Background()))
 		synctest.Wait()
-		require.Equal(t, before, runtime.NumGoroutine())
-		runtime.KeepAlive(blocked)
+		require.Zero(t, goroutines())
+		runtime.KeepAlive(circuits)
 	})
+}
+
+// goroutines counts those that the package has started in the bubble of the caller.
+func goroutines() (n int) {
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)]
+	bubble := regexp.MustCompile(`synctest bubble \d+]`).Find(text) // the caller comes first
+	for _, stack := range bytes.Split(text, []byte("\n\n")) {
+		if bytes.Contains(stack, bubble) && bytes.Contains(stack, []byte("created by github.com/toolcircuit/toolcircuit.")) {
+			n++
+		}
+	}
+	return n
 }
 
 // A blocked OnEvent of a circuit, or of the Fleet, holds up neither the Fleet nor its other circuits.
@@ -131,11 +140,11 @@ func TestFleetBlockedHooks(t *testing.T) {
 			require.NoError(t, f.Join(circuits[k], k))
 		}
 		synctest.Wait()
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		a.fail(3)
 		synctest.Wait()
 		require.Equal(t, open, circuits[key].State())
-		require.Equal(t, 1, runtime.NumGoroutine()-before, "one goroutine for the circuit whose OnEvent runs")
+		require.Equal(t, before+1, goroutines(), "one goroutine for the circuit whose OnEvent runs")
 		peer.Set(storetest.Fault{Err: errDown})
 		time.Sleep(10 * time.Second)
 		require.Equal(t, toolcircuit.SharedDegraded, circuits["other"].Snapshot().Shared)
@@ -481,10 +490,10 @@ func contest(t *testing.T, store *storetest.Memory, w []*worker, kind string) (r
 	return r
 }
 
-// Two workers, here two circuits in one process, share what they know of a dependency.
+// A worker finds a dependency down and ends. The one that takes its place knows.
 func ExampleFleet() {
 	store := storetest.NewMemory() // a Store of yours
-	worker := func() *toolcircuit.ToolCircuit {
+	worker := func() (*toolcircuit.Fleet, *toolcircuit.ToolCircuit) {
 		fleet, err := toolcircuit.NewFleet(store, toolcircuit.FleetOptions{})
 		if err != nil {
 			panic(err)
@@ -494,12 +503,16 @@ func ExampleFleet() {
 		if err != nil {
 			panic(err)
 		}
-		return circuit
+		return fleet, circuit
 	}
 	ctx := context.Background()
-	first, second := worker(), worker()
-	toolcircuit.Do(ctx, first, func(context.Context) (string, error) { return "", &toolcircuit.HTTPError{StatusCode: 503} })
-	_, err := toolcircuit.Do(ctx, second, func(context.Context) (string, error) { return "not called", nil })
+	fleet, circuit := worker()
+	toolcircuit.Do(ctx, circuit, func(context.Context) (string, error) { return "", &toolcircuit.HTTPError{StatusCode: 503} })
+	fleet.Close(ctx)
+
+	fleet, circuit = worker() // restarted
+	defer fleet.Close(ctx)
+	_, err := toolcircuit.Do(ctx, circuit, func(context.Context) (string, error) { return "not called", nil })
 	fmt.Println(err)
 	// Output: toolcircuit: search-api: dependency_open
 }

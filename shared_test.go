@@ -599,7 +599,7 @@ func TestFleetStoreErrors(t *testing.T) {
 		for kind, fault := range map[string]storetest.Fault{"errors": {Err: errDown}, "panics": {Panic: "store"}, "hangs": {Frozen: true}} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
-					w0, before := w[0], runtime.NumGoroutine()
+					w0, before := w[0], goroutines()
 					w0.store.Set(fault, methods...)
 					began := time.Now()
 					ran, down := 0, true
@@ -616,7 +616,7 @@ func TestFleetStoreErrors(t *testing.T) {
 					}
 					require.Equal(t, closed, w0.State())
 					require.LessOrEqual(t, ran, 3+5, "3 to open, then a probe per cooldown of 2, 4, 8 s")
-					require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
+					require.LessOrEqual(t, goroutines(), before+1)
 					w0.store.Set(storetest.Fault{})
 					for i := range 2000 {
 						// A store that was frozen carries out what was asked long ago.
