@@ -1236,3 +1236,77 @@ func TestFleetOutlivedProbe(t *testing.T) {
 		require.False(t, store.Record(key).Open)
 	})
 }
+
+// A probe that has outlived ProbeTimeout has no vote here either when another call has the probe.
+func TestFleetOutlivedProbeReplaced(t *testing.T) {
+	short := fleetPolicy
+	short.ProbeTimeout = 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		w := newWorker(t, store.Peer(), short, fleetOptions)
+		w.fail(3)
+		time.Sleep(2 * time.Second)
+		slow := w.begin()
+		time.Sleep(2 * time.Second)
+		second := w.begin()
+		v := store.Record(key)
+		settle(slow, nil)
+		synctest.Wait()
+		require.Equal(t, v, store.Record(key), "the fence is the second's")
+		require.Equal(t, halfOpen, w.State())
+		settle(second, errDown)
+		synctest.Wait()
+		require.Equal(t, 2, store.Record(key).Generation)
+	})
+}
+
+// A worker hears of its own claim before the answer is lost. It still has no answer, so that in the
+// end it probes by itself.
+func TestFleetHearsOfOwnClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowAnswer{storetest.NewMemory()}
+		f := newFleet(t, store, fleetOptions)
+		c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+		require.NoError(t, f.Join(c, key))
+		synctest.Wait()
+		for range 3 {
+			toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
+		}
+		time.Sleep(2 * time.Second)
+		store.Set(storetest.Fault{LoseAnswer: true}, storetest.Acquire)
+		asks := 0
+		for c.State() != closed {
+			toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil })
+			time.Sleep(10 * time.Millisecond)
+			if asks++; asks > 500 {
+				t.Fatal("no probe in 5 s")
+			}
+		}
+	})
+}
+
+// slowAnswer is a Store whose answers to a claim come after the news of it.
+type slowAnswer struct{ *storetest.Memory }
+
+func (s *slowAnswer) Acquire(ctx context.Context, key string, a toolcircuit.AcquireRequest) (toolcircuit.View, error) {
+	v, err := s.Memory.Acquire(ctx, key, a)
+	time.Sleep(10 * time.Millisecond)
+	return v, err
+}
+
+// A grant that the circuit has no use for any more is given back.
+func TestFleetGrantTooLate(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		w[0].store.Set(storetest.Fault{Delay: 30 * time.Millisecond}, storetest.Acquire)
+		time.AfterFunc(10*time.Millisecond, func() { w[0].fleet.Leave(w[0].ToolCircuit) })
+		w[0].runs(nil) // its own probe
+		require.Equal(t, closed, w[0].State())
+		synctest.Wait()
+		require.True(t, store.Record(key).Open)
+		require.Empty(t, store.Record(key).Fence)
+		w[1].runs(nil)
+		require.Equal(t, closed, w[1].State())
+	})
+}
