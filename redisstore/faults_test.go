@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -371,6 +372,44 @@ func TestLateFailures(t *testing.T) {
 	agree(t, 0, all, tool, toolcircuit.StateClosed)
 	all[1].fail(world, tool)
 	agree(t, time.Second, all, tool, toolcircuit.StateOpen)
+}
+
+// A tool that flaps waits longer each time. Once it has been healthy for the retention, which is
+// longer than its openings take to fade, its record is gone and it begins anew.
+func TestFlapping(t *testing.T) {
+	s, world := startServer(t), newWorld()
+	brief := policy()
+	brief.Cooldown, brief.MaxCooldown, brief.MaxRetryAfter = 300*time.Millisecond, 1200*time.Millisecond, 1200*time.Millisecond
+	var all []*worker
+	for range 2 {
+		w := newWorker(t, s.addr(), toolcircuit.FleetOptions{Retention: 5 * time.Second}, brief, tool)
+		w.settled(tool)
+		all = append(all, w)
+	}
+	time.Sleep(50 * time.Millisecond)
+	key := "brk1:{" + tool + "}"
+	cooldown := func() float64 { // ms
+		record := s.record(key)
+		opened, err := strconv.ParseFloat(record["o"], 64)
+		require.NoError(t, err)
+		until, err := strconv.ParseFloat(record["u"], 64)
+		require.NoError(t, err)
+		return until - opened
+	}
+	for i, want := range []int{300, 600, 1200, 1200, 1200} {
+		all[i%2].fail(world, tool)
+		require.InDelta(t, want, cooldown(), 50, "ms in opening %d", i+1) // it was told a little later
+		require.Equal(t, strconv.Itoa(i+1), s.record(key)["g"])
+		world.set(tool, false)
+		agree(t, 5*time.Second, all, tool, toolcircuit.StateHalfOpen)
+		ran, _ := all[(i+1)%2].call(world, tool)
+		require.True(t, ran)
+		agree(t, time.Second, all, tool, toolcircuit.StateClosed)
+	}
+	s.eventually(8*time.Second, "the record is gone", func() bool { return len(s.record(key)) == 0 })
+	all[1].fail(world, tool)
+	require.Equal(t, "1", s.record(key)["g"])
+	require.InDelta(t, 300, cooldown(), 50)
 }
 
 // Two versions of the format on one server do not meet.

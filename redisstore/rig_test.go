@@ -28,9 +28,12 @@ func policy() toolcircuit.Policy {
 
 const opTimeout = 50 * time.Millisecond
 
-// slack is what a call may take besides the wait for the store. The issue asks for 20ms on a
-// machine that has the time; what is measured is logged.
-const slack = 200 * time.Millisecond
+// A call waits for the store and takes a little more: fair on a machine that has the time, slack at
+// most on a busy one. How many calls took more than what is fair is logged.
+const (
+	fair  = 20 * time.Millisecond
+	slack = 200 * time.Millisecond
+)
 
 // worker is what one process of a fleet has: a client, a Fleet, and circuits.
 type worker struct {
@@ -242,8 +245,14 @@ func (d *traffic) end(t testing.TB) {
 	close(d.stop)
 	d.over.Wait()
 	for tool, took := range d.took {
-		t.Logf("%s: %d calls, %d reached it; library p50 %v p99 %v max %v", tool, len(took), d.ran[tool].Load(),
-			percentile(took, 0.5), percentile(took, 0.99), percentile(took, 1))
+		late := 0
+		for _, t := range took {
+			if t > opTimeout+fair {
+				late++
+			}
+		}
+		t.Logf("%s: %d calls, %d reached it; library p50 %v p99 %v max %v, %d above %v", tool, len(took), d.ran[tool].Load(),
+			percentile(took, 0.5), percentile(took, 0.99), percentile(took, 1), late, opTimeout+fair)
 	}
 }
 
