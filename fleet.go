@@ -9,10 +9,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 	"weak"
+
+	"github.com/toolcircuit/toolcircuit/internal/health"
 )
 
 // Fleet is this process's side of a [Store]: it shares the states of its circuits with those of
@@ -26,12 +27,13 @@ import (
 // A Fleet owns two goroutines until Close, and one for each hook that runs. It keeps its circuits
 // by weak pointer. All methods are safe for concurrent use.
 type Fleet struct {
-	store Store
-	o     FleetOptions
-	id    uint64 // mixed into jitter, so that workers with one Seed differ
-	stop  context.CancelFunc
-	wake  chan struct{} // tells the rhythm that something is due
-	over  sync.WaitGroup
+	store  Store
+	o      FleetOptions
+	id     uint64 // mixed into jitter, so that workers with one Seed differ
+	health *health.Health
+	stop   context.CancelFunc
+	wake   chan struct{} // tells the rhythm that something is due
+	over   sync.WaitGroup
 
 	mu      sync.Mutex // taken after the mutex of a circuit where both are held
 	closed  bool
@@ -44,9 +46,6 @@ type Fleet struct {
 	pollAt  time.Time
 	listens bool // the subscription stands
 	chunk   int  // keys in one Load
-	health  health
-	news    []Event // for OnEvent
-	telling bool    // somebody delivers news
 }
 
 // FleetOptions are the options of a Fleet. The zero value is usable.
@@ -79,10 +78,11 @@ type member struct {
 
 // stray is a fence that the store may hold for a claim whose answer never came.
 type stray struct {
-	key   string
-	terms Terms
-	due   bool      // to be given back
-	until time.Time // then it is forgotten
+	member *member
+	fence  Fence
+	terms  Terms
+	due    bool      // to be given back
+	until  time.Time // then it is forgotten
 }
 
 // Shared says whether a circuit shares its state.
@@ -93,9 +93,6 @@ const (
 	SharedOK       Shared = "ok"       // the Fleet's store answers
 	SharedDegraded Shared = "degraded" // it does not, so the circuit goes on by itself
 )
-
-// enough is the number of failures in a row after which the store is given up on.
-const enough = 3
 
 // NewFleet returns a Fleet on a Store. An error names the field of o, what it got and what it
 // wants.
@@ -118,6 +115,11 @@ func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
 		strays:  map[Fence]*stray{},
 		chunk:   8,
 	}
+	var tell func(health.News)
+	if o.OnEvent != nil {
+		tell = f.announce
+	}
+	f.health = health.New(o.OpTimeout, tell)
 	var ctx context.Context
 	ctx, f.stop = context.WithCancel(context.Background())
 	f.over.Add(2)
@@ -243,6 +245,7 @@ func (f *Fleet) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
+	f.health.Close()
 	f.stop()
 	done := make(chan struct{})
 	go func() { f.over.Wait(); close(done) }()
@@ -300,6 +303,9 @@ func (m *member) attend(s *state) {
 		return
 	}
 	_, attended := f.active[m]
+	if now := time.Now(); len(f.active) == 0 && f.pollAt.Before(now.Add(-f.o.OpTimeout)) {
+		f.pollAt = now.Add(f.interval()) // it was due when there was nothing to poll
+	}
 	f.active[m] = struct{}{}
 	a := s.account
 	busy := a != nil && (a.owed != nil || a.fence != "")
@@ -331,7 +337,7 @@ func (c *circuit) shared(s *state) Shared {
 	switch {
 	case s.use == useAlone || m == nil:
 		return SharedNot
-	case m.fleet.degraded():
+	case m.fleet.health.Degraded():
 		return SharedDegraded
 	}
 	return SharedOK
@@ -378,11 +384,11 @@ func (f *Fleet) acquire(ctx context.Context, m *member, c *ToolCircuit, s *state
 			f.giveBack(m, fence, a.Terms)
 		}
 	}()
-	return request(ctx, f, opClaim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
+	return request(ctx, f, health.Claim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
 }
 
 func (f *Fleet) settle(ctx context.Context, key string, fence Fence, o Settlement) (View, bool) {
-	return request(ctx, f, opTell, func(ctx context.Context) (View, error) { return f.store.Settle(ctx, key, fence, o) })
+	return request(ctx, f, health.Tell, func(ctx context.Context) (View, error) { return f.store.Settle(ctx, key, fence, o) })
 }
 
 // pay tells the store what a circuit owes, and takes in the answer. It reports false if there was
@@ -420,7 +426,7 @@ func (f *Fleet) pay(ctx context.Context, m *member, c *ToolCircuit, d *debt) boo
 	var v View
 	if tell != nil {
 		var ok bool
-		if v, ok = request(ctx, f, opTell, tell); !ok {
+		if v, ok = request(ctx, f, health.Tell, tell); !ok {
 			return false
 		}
 	}
@@ -459,7 +465,7 @@ func (f *Fleet) load(ctx context.Context, members []*member) bool {
 			keys[i] = m.key
 		}
 		began := time.Now()
-		views, ok := request(ctx, f, opLoad, func(ctx context.Context) ([]View, error) {
+		views, ok := request(ctx, f, health.Load, func(ctx context.Context) ([]View, error) {
 			views, err := f.store.Load(ctx, keys)
 			if err == nil && len(views) != len(keys) {
 				err = fmt.Errorf("toolcircuit: Load of %d keys: got %d views", len(keys), len(views))
@@ -537,10 +543,11 @@ func (f *Fleet) rhythm(ctx context.Context) {
 func (f *Fleet) turn(ctx context.Context) (wait time.Duration, some bool) {
 	now := time.Now()
 	f.mu.Lock()
-	sick, early, due := f.health.sick, now.Before(f.health.retryAt), !now.Before(f.pollAt)
+	due := !now.Before(f.pollAt)
 	f.mu.Unlock()
+	sick := f.health.Sick()
 	switch {
-	case early:
+	case now.Before(f.health.RetryAt()):
 	case sick && !f.poll(ctx, true):
 	case !f.clear(ctx): // is it the store, or one record?
 		f.load(ctx, f.anyone())
@@ -568,7 +575,7 @@ func (f *Fleet) anyone() []*member {
 	for _, m := range f.members {
 		return []*member{m}
 	}
-	f.health.sick = false // there is nobody to ask for
+	f.health.Unused()
 	return nil
 }
 
@@ -617,17 +624,14 @@ func (f *Fleet) rest(ctx context.Context) (load []*member) {
 	if len(f.active) == 0 {
 		f.active = map[*member]struct{}{} // the old one would keep the memory of its largest size
 	}
-	sick := f.health.sick
 	for _, s := range f.strays {
 		calm = calm && !s.due
 	}
-	if calm { // nothing is left to claim or to tell
-		f.health.failed[opClaim], f.health.failed[opTell] = 0, 0
-		f.judge(nil)
-	}
 	f.mu.Unlock()
-	f.announce()
-	if sick && len(load) == 0 {
+	if calm {
+		f.health.Settled()
+	}
+	if f.health.Sick() && len(load) == 0 {
 		load = f.anyone()
 	}
 	return load
@@ -638,11 +642,8 @@ func (f *Fleet) interval() time.Duration {
 	if f.listens {
 		return time.Duration((0.9 + 0.2*rand.Float64()) * float64(f.o.Poll))
 	}
-	return min(f.o.Poll, pause())
+	return min(f.o.Poll, health.Pause())
 }
-
-// pause is the time between two attempts.
-func pause() time.Duration { return 500*time.Millisecond + rand.N(500*time.Millisecond) }
 
 // retire takes a member off the rhythm if nothing is to be done for it.
 func (f *Fleet) retire(m *member) {
@@ -711,7 +712,7 @@ func (f *Fleet) renew(ctx context.Context, m *member, c *ToolCircuit) bool {
 	a := AcquireRequest{Terms: f.terms(c, s), Fence: s.account.fence, Epoch: s.epoch}
 	a.Lease = min(a.Lease, s.ProbeTimeout-now.Sub(s.gate.from))
 	a.Lost = s.lost(now, a.Retention)
-	v, ok := request(ctx, f, opClaim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
+	v, ok := request(ctx, f, health.Claim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
 	if ok {
 		c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
 			return s.renewed(in, a.Fence, v.later(in.now.Sub(now)), now.Add(a.Lease))
@@ -723,26 +724,22 @@ func (f *Fleet) renew(ctx context.Context, m *member, c *ToolCircuit) bool {
 
 // next returns in what time something is due again.
 func (f *Fleet) next() (wait time.Duration, some bool) {
-	busy, now := f.list(&f.busy), time.Now()
+	now, retry := time.Now(), f.health.RetryAt()
 	at := now.Add(time.Hour)
 	f.mu.Lock()
 	if len(f.active) > 0 {
 		at, some = f.pollAt, true
 	}
-	if retry := f.health.retryAt; retry.After(now) {
-		at, some = retry, true
-	}
-	early := f.health.retryAt
 	f.mu.Unlock()
-	for _, m := range busy {
+	for _, m := range f.list(&f.busy) {
 		if c := m.tool(); c != nil {
 			if in, leased := f.renewal(c); leased && now.Add(in).Before(at) {
 				at = now.Add(in)
 			}
 		}
 	}
-	if at.Before(early) {
-		at = early
+	if retry.After(now) {
+		at, some = retry, true
 	}
 	return max(at.Sub(now), time.Millisecond), some
 }
@@ -756,14 +753,14 @@ func (f *Fleet) subscribe(ctx context.Context) {
 		f.mu.Unlock()
 		f.poke()
 		select {
-		case <-time.After(pause()):
+		case <-time.After(health.Pause()):
 		case <-ctx.Done():
 		}
 	}()
 	err := errNoAnswer
 	defer func() {
 		if ctx.Err() == nil {
-			f.note(opWatch, cmp.Or(err, errNoAnswer))
+			f.health.Note(health.Watch, cmp.Or(err, errNoAnswer))
 		}
 	}()
 	err = f.store.Watch(ctx, func(key string, v View) { f.changed(ctx, key, v) }, f.resync)
@@ -791,7 +788,7 @@ func (f *Fleet) heard(ctx context.Context, c *ToolCircuit, v View) {
 
 // resync makes the rhythm poll now, because changes may have been missed.
 func (f *Fleet) resync() {
-	f.note(opWatch, nil)
+	f.health.Note(health.Watch, nil)
 	f.mu.Lock()
 	f.listens, f.pollAt = true, time.Now()
 	f.mu.Unlock()
@@ -803,7 +800,7 @@ func (f *Fleet) giveBack(m *member, fence Fence, t Terms) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.closed {
-		f.strays[fence] = &stray{key: m.key, terms: t, due: true, until: time.Now().Add(2*t.Lease + f.o.OpTimeout)}
+		f.strays[fence] = &stray{m, fence, t, true, time.Now().Add(2*t.Lease + f.o.OpTimeout)}
 		f.poke()
 	}
 }
@@ -824,58 +821,30 @@ func (f *Fleet) recognize(fence Fence) {
 
 // giveBackStrays gives back the strays that are due, up to the first request that fails.
 func (f *Fleet) giveBackStrays(ctx context.Context) bool {
-	var due []Fence
+	var due []*stray
 	f.mu.Lock()
 	for fence, s := range f.strays {
 		switch {
 		case s.due:
-			due = append(due, fence)
+			due = append(due, s)
 		case time.Now().After(s.until):
 			delete(f.strays, fence)
 		}
 	}
 	f.mu.Unlock()
-	for _, fence := range due {
-		f.mu.Lock()
-		s := *f.strays[fence]
-		m := f.members[s.key]
-		f.mu.Unlock()
-		v, ok := f.settle(ctx, s.key, fence, Settlement{Terms: s.terms, Result: ProbeAbandoned})
+	for _, s := range due {
+		v, ok := f.settle(ctx, s.member.key, s.fence, Settlement{Terms: s.terms, Result: ProbeAbandoned})
 		if !ok {
 			return false
 		}
 		f.mu.Lock()
-		f.strays[fence].due = false
+		s.due = false
 		f.mu.Unlock()
-		if m != nil {
-			if c := m.tool(); c != nil {
-				f.heard(ctx, c, v)
-			}
+		if c := s.member.tool(); c != nil {
+			f.heard(ctx, c, v)
 		}
 	}
 	return true
-}
-
-// Requests and their health.
-
-// op is a class of requests.
-type op int
-
-const (
-	opLoad op = iota
-	opClaim
-	opTell
-	opWatch
-	ops
-)
-
-// health is what the latest requests say of the store.
-type health struct {
-	sick     bool      // the latest failed, so calls do not ask
-	retryAt  time.Time // when the rhythm tries again
-	row      int       // failed in a row
-	failed   [ops]int  // the same by class
-	degraded bool      // as told to OnEvent
 }
 
 // errNoAnswer is the error of a Store that did not return.
@@ -883,7 +852,7 @@ var errNoAnswer = errors.New("toolcircuit: the store did not return")
 
 // request sends one request under OpTimeout. It reports whether the store answered. A panic in the
 // store is no answer.
-func request[T any](ctx context.Context, f *Fleet, class op, send func(context.Context) (T, error)) (answer T, ok bool) {
+func request[T any](ctx context.Context, f *Fleet, class health.Class, send func(context.Context) (T, error)) (answer T, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, f.o.OpTimeout)
 	defer cancel()
 	err := errNoAnswer
@@ -892,122 +861,20 @@ func request[T any](ctx context.Context, f *Fleet, class op, send func(context.C
 			err = &PanicError{Value: r, Stack: debug.Stack()}
 		}
 		ok = err == nil
-		f.note(class, err)
+		f.health.Note(class, err)
+		if !ok {
+			f.poke()
+		}
 	}()
 	answer, err = send(ctx)
 	return
 }
 
-// note takes in how a request went.
-func (f *Fleet) note(class op, err error) {
-	f.mu.Lock()
-	h := &f.health
-	switch {
-	case class == opWatch && err != nil:
-		h.failed[class]++
-	case class == opWatch:
-		h.failed[class] = 0
-	case err != nil:
-		if now := time.Now(); !now.Before(h.retryAt) { // what fails together counts once
-			h.row++
-			h.failed[class]++
-			h.retryAt = now.Add(pause())
-		}
-		h.sick = true
-		f.poke()
-	default:
-		if class == opLoad && h.failed[opLoad] > 0 { // it was away
-			h.failed[opClaim], h.failed[opTell] = 0, 0
-		}
-		h.sick, h.row = false, 0
-		h.failed[class] = 0
+// announce tells OnEvent.
+func (f *Fleet) announce(n health.News) {
+	e := Event{Type: EventRecovered, At: n.At, Err: n.Err}
+	if n.Degraded {
+		e.Type = EventStoreError
 	}
-	f.judge(err)
-	f.mu.Unlock()
-	f.announce()
-}
-
-// judge notes an event if the store is given up on now, or answers again. The caller holds f.mu.
-func (f *Fleet) judge(err error) {
-	h := &f.health
-	degraded := h.row >= enough || slices.Max(h.failed[:]) >= enough
-	if degraded == h.degraded {
-		return
-	}
-	h.degraded = degraded
-	e := Event{Type: EventRecovered, At: time.Now()}
-	if degraded {
-		e.Type, e.Err = EventStoreError, err
-	}
-	if f.o.OnEvent != nil {
-		f.news = append(f.news, e)
-	}
-}
-
-// announce delivers news in a goroutine of its own.
-func (f *Fleet) announce() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.news) == 0 || f.telling {
-		return
-	}
-	f.telling = true
-	go f.deliver()
-}
-
-func (f *Fleet) deliver() {
-	defer func() {
-		recover()
-		f.mu.Lock()
-		f.telling = false
-		f.mu.Unlock()
-		f.announce()
-	}()
-	for {
-		f.mu.Lock()
-		if len(f.news) == 0 {
-			f.mu.Unlock()
-			return
-		}
-		e := f.news[0]
-		f.news = f.news[1:]
-		f.mu.Unlock()
-		f.o.OnEvent(context.Background(), e)
-	}
-}
-
-// reachable reports whether a call may ask the store. If not, it returns how long until the Fleet
-// has tried again, and 0 once it has given up.
-func (f *Fleet) reachable() (wait time.Duration, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	h := &f.health
-	switch {
-	case f.closed || h.sick && h.row >= enough:
-		return 0, false
-	case h.sick:
-		return max(time.Until(h.retryAt)+f.o.OpTimeout, time.Millisecond), false
-	}
-	return 0, true
-}
-
-// degraded reports whether the store is given up on, as OnEvent was told.
-func (f *Fleet) degraded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.health.degraded
-}
-
-// refusesClaims reports whether claims are never answered, though the store may be there.
-func (f *Fleet) refusesClaims() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.health.failed[opClaim] >= enough
-}
-
-// retryIn returns how long until the Fleet tries the store again.
-func (f *Fleet) retryIn() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(time.Until(f.health.retryAt), time.Millisecond)
+	f.o.OnEvent(context.Background(), e)
 }

@@ -242,18 +242,18 @@ func TestFleetPollsWhatIsUsed(t *testing.T) {
 			circuits[i] = toolcircuit.MustNew("a", toolcircuit.Options{Policy: fleetPolicy})
 			require.NoError(t, f.Join(circuits[i], fmt.Sprint(i)))
 		}
-		time.Sleep(time.Minute)
 		loads := func() int {
 			_, keys := store.Requests(storetest.Load)
 			return keys
 		}
+		ok := func(context.Context) (int, error) { return 0, nil }
+		time.Sleep(time.Minute)
 		require.GreaterOrEqual(t, loads(), n)
 		require.LessOrEqual(t, loads(), 2*n)
 		before := loads()
 		time.Sleep(time.Hour)
 		require.Equal(t, before, loads(), "idle circuits are not polled")
 
-		ok := func(context.Context) (int, error) { return 0, nil }
 		toolcircuit.Do(context.Background(), circuits[0], ok)
 		require.Equal(t, before+1, loads(), "the first call loads")
 		toolcircuit.Do(context.Background(), circuits[0], ok)

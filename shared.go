@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"sync"
 	"time"
+
+	"github.com/toolcircuit/toolcircuit/internal/health"
 )
 
 // Store keeps one record per key for the circuits of many workers. It shares transitions, never
@@ -421,7 +423,7 @@ func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool)
 // unanswered returns s after a claim without an answer: calls are held back for a while or, if
 // that was enough in this cooldown, this one is the worker's own probe.
 func (s state) unanswered(in input, wait time.Duration) state {
-	if s.account.unanswered+1 >= enough {
+	if s.account.unanswered+1 >= health.Enough {
 		return s.alone(in)
 	}
 	s = s.holdBack("", in.now.Add(wait))
@@ -557,7 +559,7 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 		})
 		return after
 	}
-	wait, reachable := f.reachable()
+	wait, reachable := f.health.Reachable()
 	fence, began := Fence(rand.Text()), c.clock.Now()
 	after := step(func(now state, in input) (state, bool) {
 		switch {
@@ -584,10 +586,10 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 			return now.claimed(in, fence, v.later(in.now.Sub(began)), began.Add(f.lease(&now)))
 		case !now.asks(fence):
 			return now, false
-		case f.refusesClaims():
+		case f.health.Refuses(health.Claim):
 			return now.alone(in), true
 		}
-		return now.unanswered(in, f.retryIn()), true
+		return now.unanswered(in, max(time.Until(f.health.RetryAt()), time.Millisecond)), true
 	})
 	if admitted {
 		return after, true
@@ -606,7 +608,7 @@ func (c *ToolCircuit) touch(ctx context.Context) {
 		return
 	}
 	f := m.fleet
-	_, reachable := f.reachable()
+	_, reachable := f.health.Reachable()
 	loads, waits := false, false
 	c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
 		switch {
@@ -652,7 +654,7 @@ func (c *circuit) awaitLoad(ctx context.Context, limit time.Duration) {
 // tell pays what the state s owes, if the store can be asked. Otherwise the Fleet does so later.
 func (c *ToolCircuit) tell(ctx context.Context, s *state) {
 	if m := c.member.Load(); m != nil {
-		if _, reachable := m.fleet.reachable(); reachable {
+		if _, reachable := m.fleet.health.Reachable(); reachable {
 			m.fleet.pay(context.WithoutCancel(ctx), m, c, s.debt())
 		}
 	}

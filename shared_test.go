@@ -1310,3 +1310,63 @@ func TestFleetGrantTooLate(t *testing.T) {
 		require.Equal(t, closed, w[1].State())
 	})
 }
+
+// A record that is lost while it is probed is put back with the verdict, not only by the next poll.
+func TestFleetVerdictOnLostRecord(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		time.Sleep(2 * time.Second)
+		probe := w[0].begin()
+		store.Empty()
+		settle(probe, errDown)
+		synctest.Wait()
+		require.Equal(t, 2, store.Record(key).Generation)
+		require.Equal(t, 4*time.Second, store.Record(key).Remaining)
+		allAre(t, open, w)
+	})
+}
+
+// A worker that could not tell its opening hears of another's. It still tells that the dependency
+// asked for longer.
+func TestFleetOwesLongerWait(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].store.Set(storetest.Fault{Err: errDown}, storetest.Trip)
+		w[0].runs(asked(20 * time.Second))
+		w[0].fail(2)
+		w[1].fail(3)
+		synctest.Wait()
+		require.Equal(t, 2*time.Second, store.Record(key).Remaining)
+		require.Equal(t, 20*time.Second, w[0].refused().RetryAfter())
+		w[0].store.Set(storetest.Fault{})
+		time.Sleep(1100 * time.Millisecond) // the next attempt
+		for _, w := range w {
+			require.InDelta(t, 18900*time.Millisecond, w.refused().RetryAfter(), float64(time.Millisecond))
+		}
+	})
+}
+
+// A worker that has probed alone and closed does not believe an opening from before that. It tells
+// the fleet of the closing.
+func TestFleetClosedAfterOpening(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		synctest.Wait()
+		w[0].store.Set(storetest.Fault{Err: errDown})
+		w[0].store.Deafen(true)
+		time.Sleep(2 * time.Second)
+		w[1].runs(errDown) // 4 s
+		for w[0].State() != closed {
+			time.Sleep(100 * time.Millisecond)
+			w[0].call(nil)
+		}
+		require.Equal(t, 2, store.Record(key).Generation)
+		w[0].store.Set(storetest.Fault{})
+		w[0].store.Deafen(false)
+		for range 60 {
+			time.Sleep(100 * time.Millisecond)
+			w[0].runs(nil)
+		}
+		allAre(t, closed, w)
+		require.False(t, store.Record(key).Open)
+	})
+}
