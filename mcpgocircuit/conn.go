@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -39,7 +40,8 @@ type Conn struct {
 	line   *shared.Line[link]
 	closed atomic.Bool
 	bell   shared.Bell
-	ended  chan struct{} // closed by Close
+	ended  chan struct{}  // closed by Close
+	live   sync.WaitGroup // the sessions that are not closed yet
 	ids    atomic.Int64
 
 	mu        sync.Mutex
@@ -120,6 +122,9 @@ func exchange[R any](ctx context.Context, c *Conn, method string, send func(cont
 // connSigns is signs for what comes of a connection.
 func connSigns(err error) shared.Signs {
 	s := signs(err)
+	if errors.Is(err, errEnded) {
+		s.Closed, s.Unsent = true, true
+	}
 	for _, target := range []error{io.ErrClosedPipe, fs.ErrClosed, syscall.EPIPE} {
 		s.Closed = s.Closed || errors.Is(err, target)
 	}
@@ -173,12 +178,18 @@ func (c *Conn) Start(ctx context.Context) error {
 			case <-c.guard.base.Done():
 			}
 		}
-		l.Close()
+		c.end(l)
 	}
-	forget := c.guard.announcer.Add(c.listChanged)
 	c.mu.Lock()
-	c.line, c.forget = line, forget
+	closed := c.closed.Load()
+	if !closed {
+		c.line, c.forget = line, c.guard.announcer.Add(c.listChanged)
+	}
 	c.mu.Unlock()
+	if closed {
+		c.end(l)
+		return transport.ErrTransportClosed
+	}
 	return nil
 }
 
@@ -197,11 +208,21 @@ func (c *Conn) listChanged() {
 	}
 }
 
-// begin starts a session.
+// begin starts a session, which must be ended by end.
 func (c *Conn) begin(ctx context.Context) (link, error) {
 	l, err := c.dial()
 	if err != nil {
 		return nil, err
+	}
+	c.mu.Lock()
+	closed := c.closed.Load()
+	if !closed {
+		c.live.Add(1)
+	}
+	c.mu.Unlock()
+	if closed {
+		l.Close()
+		return nil, transport.ErrTransportClosed
 	}
 	l.SetNotificationHandler(func(n mcp.JSONRPCNotification) {
 		c.mu.Lock()
@@ -228,10 +249,16 @@ func (c *Conn) begin(ctx context.Context) (link, error) {
 		}
 	})
 	if err := l.Start(context.WithoutCancel(ctx)); err != nil {
-		go l.Close()
+		go c.end(l)
 		return nil, err
 	}
 	return l, nil
+}
+
+// end closes a session that begin has started.
+func (c *Conn) end(l link) error {
+	defer c.live.Done()
+	return l.Close()
 }
 
 // renew returns another session, to which the client has been introduced.
@@ -252,7 +279,7 @@ func (c *Conn) renew(ctx context.Context) (_ link, err error) {
 	}
 	defer func() {
 		if err != nil {
-			go l.Close()
+			go c.end(l)
 		}
 	}()
 	if hello == nil { // the client has not been introduced itself
@@ -416,19 +443,31 @@ func (c *Conn) GetSessionId() string {
 	return l.GetSessionId()
 }
 
-// Close ends the connection. A session that is being made is closed when it comes.
+// Close ends the connection. It returns when all its sessions are closed, also those that a new one
+// has replaced or that were being made, or after 10 seconds.
 func (c *Conn) Close() error {
-	if c.closed.Swap(true) {
+	c.mu.Lock()
+	closed := c.closed.Swap(true)
+	line, forget := c.line, c.forget
+	c.mu.Unlock()
+	if closed {
 		return nil
 	}
 	close(c.ended)
-	c.mu.Lock()
-	line, forget := c.line, c.forget
-	c.mu.Unlock()
-	if line == nil {
-		return nil
+	var err error
+	if line != nil {
+		forget()
+		l, _ := line.Close()
+		err = c.end(l)
 	}
-	forget()
-	l, _ := line.Close()
-	return l.Close()
+	done := make(chan struct{})
+	go func() {
+		c.live.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+	}
+	return err
 }

@@ -1,9 +1,13 @@
 package mcpgocircuit
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -39,7 +43,7 @@ func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
 		if cmd == nil {
 			return nil, errors.New("mcpgocircuit: command returned no command")
 		}
-		return newProcess(cmd)
+		return newProcess(cmd), nil
 	})}
 }
 
@@ -47,10 +51,12 @@ func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
 type process struct {
 	*transport.Stdio
 	cmd    *exec.Cmd
-	stdout io.Closer
+	stdin  io.WriteCloser // from Start on
+	stdout io.ReadCloser
 	writer *shared.Writer
 	eof    chan struct{} // closed when the process writes no more
-	ended  chan struct{} // closed when it has ended after that
+	leave  chan struct{} // closed when nobody cares for what it writes
+	ended  chan struct{} // closed when it has ended after either
 	once   sync.Once
 
 	mu      sync.Mutex
@@ -58,35 +64,23 @@ type process struct {
 	gone    func() // nil once it was called
 }
 
-func newProcess(cmd *exec.Cmd) (*process, error) {
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: cmd, stdout: stdout, writer: shared.NewWriter(), eof: make(chan struct{}), ended: make(chan struct{})}
-	p.Stdio = transport.NewIO(output{stdout, p}, input{stdin, p}, nil)
-	return p, nil
+func newProcess(cmd *exec.Cmd) *process {
+	p := &process{cmd: cmd, writer: shared.NewWriter(), eof: make(chan struct{}), leave: make(chan struct{}), ended: make(chan struct{})}
+	p.Stdio = transport.NewIO(output{p}, input{p}, nil)
+	return p
 }
 
-// input is the process's, output what it writes.
+// input is what the process reads, output what it writes.
 type (
-	input struct {
-		io.WriteCloser
-		p *process
-	}
-	output struct {
-		io.Reader
-		p *process
-	}
+	input  struct{ p *process }
+	output struct{ p *process }
 )
+
+func (w input) Close() error { return w.p.stdin.Close() }
 
 // Write writes a message. Its end is that of the turn.
 func (w input) Write(b []byte) (int, error) {
-	n, err := w.WriteCloser.Write(b)
+	n, err := w.p.stdin.Write(b)
 	w.p.mu.Lock()
 	written := w.p.written
 	w.p.written = nil
@@ -99,7 +93,7 @@ func (w input) Write(b []byte) (int, error) {
 
 // Read tells when there is no more to come.
 func (r output) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
+	n, err := r.p.stdout.Read(b)
 	if err != nil {
 		r.p.mu.Lock()
 		gone := r.p.gone
@@ -125,21 +119,38 @@ func (p *process) drained() <-chan struct{} { return nil }
 func (p *process) SetProtocolVersion(string) {}
 
 // Start starts the process.
-func (p *process) Start(ctx context.Context) error {
+func (p *process) Start(ctx context.Context) (err error) {
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if p.stdout, err = p.cmd.StdoutPipe(); err != nil {
+		return err
+	}
+	p.cmd.WaitDelay = cmp.Or(p.cmd.WaitDelay, patience) // a child of the process may keep its stderr open
 	if err := p.cmd.Start(); err != nil {
-		close(p.ended)
 		return err
 	}
 	go func() {
 		defer close(p.ended)
-		<-p.eof
+		select { // for Wait closes the pipe
+		case <-p.eof:
+		case <-p.leave:
+		}
 		p.cmd.Wait()
 	}()
 	return p.Stdio.Start(ctx)
 }
 
+// errEnded is the error of a request that came when the process was known to have ended.
+var errEnded = fmt.Errorf("mcpgocircuit: the server has ended: %w", transport.ErrTransportClosed)
+
 // SendRequest sends a request in its turn and waits for the answer, no longer than ctx.
 func (p *process) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	select {
+	case <-p.eof:
+		return nil, errEnded
+	default:
+	}
 	res := new(*transport.JSONRPCResponse) // which may be written when the caller has left
 	err := p.inTurn(ctx, func() (err error) {
 		*res, err = p.Stdio.SendRequest(ctx, req)
@@ -165,22 +176,30 @@ func (p *process) inTurn(ctx context.Context, send func() error) error {
 	})
 }
 
+// patience is how long a process has for each step of its end.
+const patience = 2 * time.Second
+
 // Close ends the process: by the end of its input, then by SIGTERM, then by SIGKILL.
 func (p *process) Close() (err error) {
 	p.once.Do(func() {
 		p.writer.Close()
-		err = p.Stdio.Close()
-		for _, end := range []func() error{
-			func() error { return p.cmd.Process.Signal(syscall.SIGTERM) },
-			p.cmd.Process.Kill,
-			p.stdout.Close, // which a child of the process may have kept open
-		} {
+		if p.cmd.Process == nil { // it was not started
+			return
+		}
+		if err = p.Stdio.Close(); errors.Is(err, fs.ErrClosed) { // it has ended by itself
+			err = nil
+		}
+		close(p.leave)
+		go io.Copy(io.Discard, output{p}) // so that the process can write to its end
+		for _, signal := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL, nil} {
 			select {
 			case <-p.ended:
 				return
-			case <-time.After(2 * time.Second):
+			case <-time.After(patience):
 			}
-			_ = end()
+			if signal != nil {
+				_ = p.cmd.Process.Signal(signal)
+			}
 		}
 	})
 	return err

@@ -1,0 +1,123 @@
+package mcpgocircuit_test
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit/mcpgocircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
+)
+
+// scripts are servers that a Conn starts, and all commands that it was given.
+type scripts struct {
+	*mcpgocircuit.Stdio
+	mu   sync.Mutex
+	cmds []*exec.Cmd
+}
+
+func newScripts(t *testing.T, script string) *scripts {
+	s := new(scripts)
+	guard := mcpgocircuit.New(newRig(t, "", toolset.Options{}).Set, mcpgocircuit.Options{})
+	t.Cleanup(guard.Close)
+	s.Stdio = guard.Stdio("fake", func() (*exec.Cmd, error) {
+		cmd := exec.Command("sh", "-c", script)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.cmds = append(s.cmds, cmd)
+		return cmd, nil
+	})
+	return s
+}
+
+// ended requires that every process that was started has been waited for.
+func (s *scripts) ended(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cmd := range s.cmds {
+		if cmd.Process != nil {
+			require.NotNil(t, cmd.ProcessState, cmd)
+		}
+	}
+}
+
+func eventually(t *testing.T, within time.Duration, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("not within %v:\n%s", within, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// Whatever a process does, Close leaves neither it nor a goroutine.
+func TestCloseEndsTheProcess(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		before func(*exec.Cmd)
+		within time.Duration // on a busy machine
+	}{
+		"ends with its input":       {`cat >/dev/null`, nil, 2 * time.Second},
+		"has ended":                 {`exit 3`, func(*exec.Cmd) { time.Sleep(50 * time.Millisecond) }, 2 * time.Second},
+		"is ending":                 {`exec sleep 60`, func(cmd *exec.Cmd) { cmd.Process.Kill() }, 2 * time.Second},
+		"has a child with its pipe": {`sleep 5 & exit`, nil, 2 * time.Second},
+		"writes to the end":         {`yes '{"jsonrpc":"2.0","method":"x"}' & cat >/dev/null; kill $!`, nil, 2 * time.Second},
+		"ends by SIGTERM":           {`exec sleep 60`, nil, 4 * time.Second},
+		"ignores SIGTERM":           {`trap "" TERM; exec sleep 60`, nil, 6 * time.Second},
+		"is stopped":                {`exec cat`, func(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGSTOP) }, 6 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			s := newScripts(t, tt.script)
+			require.NoError(t, s.Start(t.Context()))
+			if tt.before != nil {
+				tt.before(s.cmds[0])
+			}
+			start := time.Now()
+			require.NoError(t, s.Close())
+			require.Less(t, time.Since(start), tt.within)
+			s.ended(t)
+			require.NoError(t, s.Close(), "again")
+			eventually(t, 5*time.Second, func() bool { return runtime.NumGoroutine() <= before+1 }) // the announcer's
+		})
+	}
+}
+
+// A process may die, and another take its place, at any moment of Close.
+func TestCloseBesideRenewal(t *testing.T) {
+	for range 100 {
+		s := newScripts(t, `read line; exit`)
+		require.NoError(t, s.Start(t.Context()))
+		var load sync.WaitGroup
+		for id := range 3 {
+			load.Go(func() {
+				for range 3 {
+					s.SendRequest(t.Context(), transport.JSONRPCRequest{JSONRPC: "2.0", ID: mcp.NewRequestId(int64(id)), Method: "x"})
+				}
+			})
+		}
+		s.Close()
+		s.ended(t)
+		load.Wait()
+		s.ended(t)
+	}
+}
+
+// A connection that was closed starts nothing.
+func TestCloseBeforeStart(t *testing.T) {
+	s := newScripts(t, `cat`)
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, s.Start(t.Context()), transport.ErrTransportClosed)
+	for _, cmd := range s.cmds {
+		require.Nil(t, cmd.Process)
+	}
+}
