@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -206,6 +207,48 @@ func TestAdviceAndEndTurn(t *testing.T) {
 				}
 			}
 			t.Fatal("never refused")
+		})
+	}
+}
+
+// The advice about a call whose error carried none is not that of another call, which ran well.
+func TestAdviceIsOfTheOutcome(t *testing.T) {
+	for _, end := range []string{"server", "client"} {
+		t.Run(end, func(t *testing.T) {
+			r := newRig(t, everything, nil)
+			run, err := r.set.Session("run", toolset.Limits{})
+			require.NoError(t, err)
+			s, _ := newServer("web", "search")
+			s.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+					if p, ok := req.GetParams().(*mcp.CallToolParamsRaw); ok && strings.Contains(string(p.Arguments), "bad") {
+						return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "bad query"}
+					}
+					return next(ctx, method, req)
+				}
+			})
+			inRun := func(next mcp.MethodHandler) mcp.MethodHandler {
+				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+					return next(toolset.WithSession(ctx, run), method, req)
+				}
+			}
+			c := plainClient()
+			if end == "server" {
+				r.guardServer(s).AddReceivingMiddleware(inRun)
+			} else {
+				r.guard(mcpcircuit.Options{}).Client(c)
+				c.AddSendingMiddleware(inRun)
+			}
+			session := connect(t, s, c, "")
+			search := func(what string) (*mcp.CallToolResult, error) {
+				return session.CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Arguments: in{what}})
+			}
+			_, err = search("bad")
+			require.ErrorContains(t, err, "bad query")
+			res, err := search("good")
+			require.NoError(t, err)
+			require.Len(t, res.Content, 1)
+			require.False(t, res.IsError)
 		})
 	}
 }

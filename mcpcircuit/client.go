@@ -63,8 +63,7 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 		}
 		if tool := x.name(p.Name); g.set.Guards(tool) {
 			x.Circuit = server.Circuit(ctx, g.set)
-			res, blocked, err := x.Call(ctx, tool, p.Arguments, judged)
-			return g.resultOf(ctx, tool, res, blocked, err)
+			return resultOf(x.Call(ctx, tool, p.Arguments, judged))
 		}
 	case *mcp.SetLoggingLevelParams, *mcp.SubscribeParams, *mcp.UnsubscribeParams:
 		res, err := x.Forward(ctx)

@@ -169,14 +169,13 @@ var errNoResult = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the 
 func (g *Guard) serve(ctx context.Context, tools *annotations, next mcp.MethodHandler, method string, req mcp.Request) (mcp.Result, error) {
 	if p, _ := req.GetParams().(*mcp.CallToolParamsRaw); p != nil && method == shared.CallTool && shared.ToolName(p.Name) != "" {
 		tools.learn(ctx, g, next, req, p.Name)
-		res, blocked, err := shared.Serve(ctx, g.set, p.Name, p.Arguments, func(ctx context.Context) (mcp.Result, error) {
+		return resultOf(shared.Serve(ctx, g.set, p.Name, p.Arguments, func(ctx context.Context) (mcp.Result, error) {
 			res, err := next(ctx, method, req)
 			if r, ok := res.(*mcp.CallToolResult); err == nil && (res == nil || ok && r == nil) {
 				res, err = nil, errNoResult
 			}
 			return res, err
-		}, judged)
-		return g.resultOf(ctx, p.Name, res, blocked, err)
+		}, judged))
 	}
 	res, err := next(ctx, method, req)
 	if page, ok := pageIn(res, err); ok && method == shared.ListTools {

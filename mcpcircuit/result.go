@@ -1,7 +1,6 @@
 package mcpcircuit
 
 import (
-	"context"
 	"errors"
 	"slices"
 
@@ -16,24 +15,21 @@ import (
 // keys of a [toolcircuit.Result], and of what marks a list that stands in for another.
 const MetaKey = shared.MetaKey
 
-// resultOf returns what a call of tool returned, or what the model reads in its place.
-func (g *Guard) resultOf(ctx context.Context, tool string, res mcp.Result, blocked *toolcircuit.Result[any], err error) (mcp.Result, error) {
-	if err != nil {
+// resultOf returns what a call of a tool returned, with what the guard has to say to the model.
+func resultOf(res mcp.Result, told *toolcircuit.Result[any], err error) (mcp.Result, error) {
+	if err != nil || told == nil {
 		return res, err
 	}
-	if blocked == nil {
+	if told.Status != toolcircuit.StatusBlocked {
 		r, ok := res.(*mcp.CallToolResult)
 		if !ok || r == nil || r.NeedsInput() || r.InputRequests != nil {
 			return res, nil
 		}
-		if advice := shared.Advice(ctx, g.set, tool); advice != "" {
-			own := *r // the tool's may be that of other calls, too
-			own.Content = append(slices.Clip(r.Content), &mcp.TextContent{Text: advice})
-			return &own, nil
-		}
-		return res, nil
+		own := *r // the tool's may be that of other calls, too
+		own.Content = append(slices.Clip(r.Content), &mcp.TextContent{Text: told.Advice})
+		return &own, nil
 	}
-	text, meta, err := shared.Blocked(*blocked)
+	text, meta, err := shared.Blocked(*told)
 	if err != nil {
 		return nil, err
 	}

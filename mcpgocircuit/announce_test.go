@@ -166,3 +166,27 @@ func TestAdviceAndEndTurn(t *testing.T) {
 	}
 	t.Fatal("never refused")
 }
+
+// The advice about a call whose error carried none is not that of another call, which ran well.
+func TestAdviceIsOfTheOutcome(t *testing.T) {
+	r := newRig(t, "", toolset.Options{})
+	run, err := r.Session("run", toolset.Limits{})
+	require.NoError(t, err)
+	ctx := toolset.WithSession(t.Context(), run)
+	call := guarded(r.Set, func(_ context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if req.GetString("q", "") == "bad" {
+			return nil, mcp.ErrInvalidParams
+		}
+		return mcp.NewToolResultText("fine"), nil
+	})
+	search := func(what string) (*mcp.CallToolResult, error) {
+		req := request("search")
+		req.Params.Arguments = map[string]any{"q": what}
+		return call(ctx, req)
+	}
+	_, err = search("bad")
+	require.ErrorIs(t, err, mcp.ErrInvalidParams)
+	res, err := search("good")
+	require.NoError(t, err)
+	require.Len(t, res.Content, 1)
+}

@@ -90,10 +90,9 @@ func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
 		if !c.guard.set.Guards(tool) {
 			return x.Forward(ctx)
 		}
-		res, blocked, err := x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
+		return resultOf(x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
 			return judged(ctx, res, err, nil)
-		})
-		return c.guard.resultOf(ctx, tool, res, blocked, err)
+		}))
 	}
 }
 

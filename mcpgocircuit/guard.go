@@ -125,7 +125,7 @@ func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		}
 		g.learn(ctx, req.Params.Name)
 		n, h, inner := new(note), new(shared.Hint), ctx
-		res, blocked, err := shared.Serve(ctx, g.set, req.Params.Name, req.Params.Arguments,
+		return resultOf(shared.Serve(ctx, g.set, req.Params.Name, req.Params.Arguments,
 			func(ctx context.Context) (*mcp.CallToolResult, error) {
 				inner = ctx
 				return next(shared.WithHint(context.WithValue(ctx, noteKey{}, n), h), req)
@@ -135,8 +135,7 @@ func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 					err = h.Read(inner, err, signs(err)).Err
 				}
 				return judged(ctx, res, err, n)
-			})
-		return g.resultOf(ctx, req.Params.Name, res, blocked, err)
+			}))
 	}
 }
 
@@ -163,24 +162,22 @@ func (g *Guard) learn(ctx context.Context, tool string) {
 	}
 }
 
-// resultOf returns what a call of tool returned, or what the model reads in its place. That has no
-// StructuredContent, because the tool may have an output schema, which it would break.
-func (g *Guard) resultOf(ctx context.Context, tool string, res *mcp.CallToolResult, blocked *toolcircuit.Result[any], err error) (*mcp.CallToolResult, error) {
-	if err != nil {
+// resultOf returns what a call of a tool returned, with what the guard has to say to the model. A
+// blocked result has no StructuredContent, because the tool may have an output schema, which it
+// would break.
+func resultOf(res *mcp.CallToolResult, told *toolcircuit.Result[any], err error) (*mcp.CallToolResult, error) {
+	if err != nil || told == nil {
 		return res, err
 	}
-	if blocked == nil {
+	if told.Status != toolcircuit.StatusBlocked {
 		if res == nil || res.NeedsInput() {
 			return res, nil
 		}
-		if advice := shared.Advice(ctx, g.set, tool); advice != "" {
-			own := *res // the tool's may be that of other calls, too
-			own.Content = append(slices.Clip(res.Content), mcp.NewTextContent(advice))
-			return &own, nil
-		}
-		return res, nil
+		own := *res // the tool's may be that of other calls, too
+		own.Content = append(slices.Clip(res.Content), mcp.NewTextContent(told.Advice))
+		return &own, nil
 	}
-	text, meta, err := shared.Blocked(*blocked)
+	text, meta, err := shared.Blocked(*told)
 	if err != nil {
 		return nil, err
 	}

@@ -49,11 +49,11 @@ func (v *visit[S]) leave() {
 }
 
 // Call makes a guarded call of a tool. judge returns the value and the error by which the tool's
-// circuit judges an answer. Call returns what the model is to read instead if the call was refused.
+// circuit judges an answer. told is what the guard has to say to the model, as that of [Serve].
 //
 // A request is sent again once, on another session, if it was surely not executed, and after a 400
 // without side effects.
-func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge func(R, error) (any, error)) (res R, blocked *toolcircuit.Result[any], err error) {
+func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge func(R, error) (any, error)) (res R, told *toolcircuit.Result[any], err error) {
 	if c := x.Set.Circuit(ctx, tool); c != nil {
 		if x.Circuit != nil && c.Dependency() == x.Circuit.Dependency() {
 			x.Circuit = nil // the two levels are one: asked twice, it would never let its probe through
@@ -61,35 +61,35 @@ func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge 
 		if !c.Ready() { // it need not wait for a session
 			permit, err := x.Set.Allow(ctx, tool, args)
 			if err != nil {
-				blocked, err = x.refusal(ctx, tool, err)
-				return res, blocked, err
+				told, err = x.refusal(ctx, tool, err)
+				return res, told, err
 			}
 			permit.Release()
 		}
 	}
 	x.Servers.Saw(tool, x.Server)
 	for again := false; ; again = true {
-		res, blocked, retry, err := x.once(ctx, tool, args, judge, again)
+		res, told, retry, err := x.once(ctx, tool, args, judge, again)
 		if !retry {
-			return res, blocked, err
+			return res, told, err
 		}
 	}
 }
 
-func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge func(R, error) (any, error), again bool) (res R, blocked *toolcircuit.Result[any], retry bool, err error) {
+func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge func(R, error) (any, error), again bool) (res R, told *toolcircuit.Result[any], retry bool, err error) {
 	v, err := x.enter(ctx, x.callTimeout(ctx, tool), true)
 	var unmade *unrenewed
 	if err != nil && (x.Circuit != nil || !errors.As(err, &unmade)) {
-		blocked, err = x.refusal(ctx, tool, err)
-		return res, blocked, false, err
+		told, err = x.refusal(ctx, tool, err)
+		return res, told, false, err
 	}
 	if err == nil {
 		defer v.leave()
 	}
 	permit, refused := x.Set.Allow(ctx, tool, args)
 	if refused != nil {
-		blocked, err = x.refusal(ctx, tool, refused)
-		return res, blocked, false, err
+		told, err = x.refusal(ctx, tool, refused)
+		return res, told, false, err
 	}
 	if err != nil { // there is no session, and no other circuit to take the blame
 		_, err = permit.Settle(ctx, nil, Unanswered(err))
@@ -114,8 +114,11 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 	switch {
 	case r.Answered:
 		value, seen := judge(res, r.Err)
-		permit.Settle(ctx, value, seen)
-		return res, nil, false, r.Err
+		verdict, _ := permit.Settle(ctx, value, seen)
+		if r.Err == nil {
+			told = advised(ctx, x.Set, tool, verdict)
+		}
+		return res, told, false, r.Err
 	case r.Unsent && !r.Gone: // its time was over before
 		permit.Release()
 		return res, nil, false, r.Err

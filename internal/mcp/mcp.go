@@ -85,11 +85,14 @@ func Hides(set *toolset.Set) bool {
 	return c.Hide == toolset.HideOpen && !c.Disabled
 }
 
-// Advice returns what a run's session has to say to the model about a call of tool that ran, ""
-// if nothing. It is said once.
-func Advice(ctx context.Context, set *toolset.Set, tool string) string {
-	r, _ := toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, nil)
-	return r.Advice
+// advised returns the advice that a run's session has for the model in the result of a call of tool
+// that ran, nil if there is none. It is said once.
+func advised(ctx context.Context, set *toolset.Set, tool string, v toolcircuit.Verdict) *toolcircuit.Result[any] {
+	r, err := toolset.ResultOf[any](ctx, set, tool, nil, v, nil)
+	if err != nil || r.Advice == "" {
+		return nil
+	}
+	return &r
 }
 
 // The codes of errors in JSON-RPC and MCP that say what they are about. An internal error

@@ -9,15 +9,18 @@ import (
 )
 
 // Serve runs a tool's handler on a server, under the tool's circuit. judge returns the value and
-// the error by which the circuit judges what run returned, where err may hide in the result. If the
-// call, or one within it, was refused Serve returns what the model is to read instead.
+// the error by which the circuit judges what run returned, where err may hide in the result.
+//
+// told is what the guard has to say to the model, nil if nothing. It is a blocked result, to be read
+// in place of res, if the call, or one within it, was refused. Otherwise it has Advice, to be read
+// beside res.
 func Serve[R any](ctx context.Context, set *toolset.Set, tool string, args any,
 	run func(context.Context) (R, error), judge func(R, error) (any, error),
-) (res R, blocked *toolcircuit.Result[any], err error) {
+) (res R, told *toolcircuit.Result[any], err error) {
 	permit, err := set.Allow(ctx, tool, args)
 	if err != nil {
-		blocked, err = result(toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, err))
-		return res, blocked, err
+		told, err = result(toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, err))
+		return res, told, err
 	}
 	var value any
 	seen := toolcircuit.ErrNoReturn
@@ -30,7 +33,10 @@ func Serve[R any](ctx context.Context, set *toolset.Set, tool string, args any,
 			return res, &r, nil
 		}
 	}
-	return res, nil, err
+	if err != nil {
+		return res, nil, err
+	}
+	return res, advised(ctx, set, tool, v), nil
 }
 
 // result returns r, except with an error.
