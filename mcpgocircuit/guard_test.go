@@ -130,9 +130,14 @@ func start(ctx context.Context, c *client.Client, version string) error {
 }
 
 // list returns the names that a client is shown.
-func list(t *testing.T, c *client.Client) (names []string) {
+func list(t *testing.T, c *client.Client) []string {
 	t.Helper()
-	page, err := c.ListTools(t.Context(), mcp.ListToolsRequest{})
+	return listAs(t.Context(), t, c)
+}
+
+func listAs(ctx context.Context, t *testing.T, c *client.Client) (names []string) {
+	t.Helper()
+	page, err := c.ListTools(ctx, mcp.ListToolsRequest{})
 	require.NoError(t, err)
 	for _, tool := range page.Tools {
 		names = append(names, tool.Name)
@@ -387,6 +392,30 @@ func TestHiddenListIsNotCached(t *testing.T) {
 		} else {
 			r.clock.Add(time.Minute)
 		}
+	}
+}
+
+// Pages have no gap where tools are hidden, and two tenants on one session see each their own list.
+func TestPagesOfTwoTenants(t *testing.T) {
+	for _, version := range versions {
+		r := newRig(t, `{"dependencies": {"c": {"scoped": true}}, "tools": {"c": {}}}`, toolset.Options{})
+		all := tools{}
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			all[name] = returns(fine, nil)
+		}
+		c := connect(t, newServer(r.Set, all, server.WithPaginationLimit(2)), version)
+		us, them := toolset.WithScope(t.Context(), "us"), toolset.WithScope(t.Context(), "them")
+		for range 3 {
+			p, err := r.Allow(us, "c", nil)
+			require.NoError(t, err)
+			p.Settle(us, nil, &toolcircuit.HTTPError{StatusCode: 503})
+		}
+		for range 2 {
+			require.Equal(t, []string{"a", "b", "d", "e"}, listAs(us, t, c))
+			require.Equal(t, []string{"a", "b", "c", "d", "e"}, listAs(them, t, c))
+		}
+		r.clock.Add(time.Minute)
+		require.Equal(t, []string{"a", "b", "c", "d", "e"}, listAs(us, t, c))
 	}
 }
 
