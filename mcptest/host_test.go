@@ -12,8 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +52,9 @@ func (r reply) blocked() (b toolcircuit.Result[any], ok bool) {
 type host interface {
 	Call(ctx context.Context, tool string, args map[string]any) (reply, error)
 	List(ctx context.Context) ([]string, error)
+	// Sees waits until the host has seen the end of a server, of the process with that id if it
+	// is one.
+	Sees(pid int)
 	Close()
 }
 
@@ -86,6 +91,7 @@ func open(t *testing.T, adapter string, set *toolset.Set, s server, version stri
 type goSDK struct {
 	guard   *mcpcircuit.Guard
 	session *mcp.ClientSession
+	last    atomic.Pointer[mcp.ClientSession] // that took its place
 	pool    *http.Transport
 }
 
@@ -101,7 +107,11 @@ func newGoSDK(ctx context.Context, set *toolset.Set, s server, version string) (
 		if s.command != nil {
 			t = mcpcircuit.Stdio(&mcp.CommandTransport{Command: s.command(), TerminateDuration: time.Second})
 		}
-		return c.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		session, err := c.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
+		if err == nil {
+			h.last.Store(session)
+		}
+		return session, err
 	}
 	if set != nil {
 		h.guard = mcpcircuit.New(set, mcpcircuit.Options{
@@ -142,6 +152,13 @@ func (h *goSDK) List(ctx context.Context) (names []string, err error) {
 		names = append(names, tool.Name)
 	}
 	return names, nil
+}
+
+func (h *goSDK) Sees(pid int) {
+	if pid > 0 {
+		h.last.Load().Wait()
+	}
+	h.pool.CloseIdleConnections()
 }
 
 func (h *goSDK) Close() {
@@ -225,6 +242,13 @@ func (h *mcpGo) List(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
+func (h *mcpGo) Sees(pid int) {
+	if pid > 0 { // which it waits for
+		eventually(time.Minute, func() bool { return !isChild(pid) })
+	}
+	h.pool.CloseIdleConnections()
+}
+
 func (h *mcpGo) Close() {
 	if h.guard != nil {
 		h.guard.Close()
@@ -277,7 +301,8 @@ type processes struct {
 
 	mu   sync.Mutex
 	n    int
-	last *os.Process
+	pids []int
+	told chan struct{} // closed when the id of the last is known
 }
 
 // command returns a command that tells its process id before it becomes the server: the SDK that
@@ -297,29 +322,64 @@ func (p *processes) command() *exec.Cmd {
 	if err != nil {
 		p.Error(err)
 	}
+	told := make(chan struct{})
+	p.told = told
 	go func() {
+		defer close(told)
 		defer pipe.Close()
 		_ = pipe.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var pid int
-		if _, err := fmt.Fscanln(pipe, &pid); err != nil {
-			return
-		}
-		if process, err := os.FindProcess(pid); err == nil {
+		if _, err := fmt.Fscanln(pipe, &pid); err == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.last = process
+			p.pids = append(p.pids, pid)
 		}
 	}()
 	return exec.Command("sh", append([]string{"-c", `echo $$ >"$0"; exec "$@"`, path}, p.argv...)...)
 }
 
-// signal sends a signal to the last process that was started, which may be over.
-func (p *processes) signal(s syscall.Signal) {
+// signal sends a signal to the last process that was started, which may be over, and returns its id.
+func (p *processes) signal(s syscall.Signal) (pid int) {
+	p.mu.Lock()
+	told := p.told
+	p.mu.Unlock()
+	<-told
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last != nil {
-		_ = p.last.Signal(s)
+	if len(p.pids) == 0 {
+		return 0
 	}
+	pid = p.pids[len(p.pids)-1]
+	if isChild(pid) {
+		_ = syscall.Kill(pid, s)
+	}
+	return pid
+}
+
+// kill kills the last process, and waits until the host has seen it.
+func (p *processes) kill(h host) { h.Sees(p.signal(syscall.SIGKILL)) }
+
+// ended requires that all processes have ended, and were waited for.
+func (p *processes) ended() {
+	p.mu.Lock()
+	pids := slices.Clone(p.pids)
+	p.mu.Unlock()
+	if !eventually(20*time.Second, func() bool { return !slices.ContainsFunc(pids, isChild) }) {
+		p.Error("a process was left behind")
+	}
+}
+
+// isChild reports whether a process is one of this one's children, or was and is not waited for.
+func isChild(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
+	}
+	var state string
+	var parent int
+	_, after, _ := strings.Cut(string(text), ") ")
+	_, _ = fmt.Sscan(after, &state, &parent)
+	return parent == os.Getpid()
 }
 
 func (p *processes) started() int {

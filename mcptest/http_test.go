@@ -42,7 +42,7 @@ func (s *site) start() {
 	defer s.mu.Unlock()
 	var l net.Listener
 	var err error
-	if !eventually(5*time.Second, func() bool { l, err = net.Listen("tcp", s.addr); return err == nil }) {
+	if !eventually(time.Minute, func() bool { l, err = net.Listen("tcp", s.addr); return err == nil }) {
 		s.Errorf("listen: %v", err)
 		return
 	}
@@ -59,8 +59,13 @@ func (s *site) start() {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.ID}}}, nil, nil
 	})
-	handling := new(sync.WaitGroup)
+	var gate sync.Mutex
+	var shut bool
+	var handling sync.WaitGroup
 	s.clean = func() {
+		gate.Lock()
+		shut = true
+		gate.Unlock()
 		handling.Wait() // one that is ending may still begin a session
 		for session := range tools.Sessions() {
 			session.Close()
@@ -69,7 +74,13 @@ func (s *site) start() {
 	sessions := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil)
 	stateless := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, &mcp.StreamableHTTPOptions{Stateless: true})
 	s.http = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		gate.Lock()
+		if shut {
+			gate.Unlock()
+			panic(http.ErrAbortHandler)
+		}
 		handling.Add(1)
+		gate.Unlock()
 		defer handling.Done()
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -120,7 +131,7 @@ func TestRestarted(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "a", r.text)
 			s.restart()
-			time.Sleep(100 * time.Millisecond) // for the pool to see that its connections are closed
+			h.Sees(0)
 		}
 		n, kinds := seen.of("work")
 		require.Equal(t, 3, n)
@@ -150,7 +161,7 @@ func TestTroubleOverHTTP(t *testing.T) {
 	for name, tt := range map[string]struct {
 		trouble func(http.ResponseWriter, *http.Request) bool
 		reached int64  // in ten calls, at most
-		reads   string // after them, "" for the SDK's error
+		reads   string // when it is blocked, "" if it never is
 	}{
 		"400":                 {status(400), 20, ""}, // each once more on another session
 		"401":                 {status(401), 10, ""},
@@ -171,19 +182,20 @@ func TestTroubleOverHTTP(t *testing.T) {
 				before := s.reached.Load()
 				s.trouble.Store(&tt.trouble)
 				read := ""
+				start := time.Now()
 				for range 10 {
 					r, err := work(t.Context(), h, "b")
-					if read = ""; err == nil {
+					if err == nil {
 						b, ok := r.blocked()
 						require.True(t, ok, r.text)
 						require.False(t, *b.Executed)
 						read = b.Message
 					}
 				}
-				reached := s.reached.Load() - before
+				reached, more := s.reached.Load()-before, int64(time.Since(start).Seconds()) // probes, on a busy machine
 				s.trouble.Store(nil)
-				start := time.Now()
-				require.True(t, eventually(10*time.Second, func() bool {
+				start = time.Now()
+				require.True(t, eventually(time.Minute, func() bool {
 					r, err := work(t.Context(), h, "c")
 					return err == nil && r.text == "c"
 				}))
@@ -194,8 +206,8 @@ func TestTroubleOverHTTP(t *testing.T) {
 					require.Empty(t, read)
 					return
 				}
-				require.LessOrEqual(t, reached, tt.reached)
-				require.Less(t, back, 2*time.Second)
+				require.LessOrEqual(t, reached, tt.reached+more)
+				require.Less(t, back, 5*time.Second)
 				if tt.reads == "" {
 					require.Empty(t, read)
 				} else {

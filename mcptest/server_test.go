@@ -1,10 +1,13 @@
 package mcptest
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,35 +107,74 @@ func TestOfficialClient(t *testing.T) {
 
 const hiding = `{"default": {"failureThreshold": 3, "cooldown": "2s", "jitter": 0}, "monitored": ["*"], "hide": "open"}`
 
+// watched is a handler that tells when a client's stream of notifications is open.
+func watched(h http.Handler) (_ http.Handler, open <-chan struct{}) {
+	c := make(chan struct{})
+	var once sync.Once
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return
+		}
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		if req.Method == http.MethodGet || bytes.Contains(body, []byte("subscriptions/listen")) {
+			w = stream{w, func() { once.Do(func() { close(c) }) }}
+		}
+		h.ServeHTTP(w, req)
+	}), c
+}
+
+type stream struct {
+	http.ResponseWriter
+	begins func()
+}
+
+func (s stream) Flush() {
+	s.ResponseWriter.(http.Flusher).Flush()
+	s.begins()
+}
+
+// teller is a client that was connected to a server.
+type teller struct {
+	changed <-chan struct{}
+	list    func() []string
+	call    func(tool string)
+}
+
 // outage is a server whose search is down, and what a client that listed once is told of it.
-func outage(t *testing.T, name string, connect func(t *testing.T, url string) (changed <-chan struct{}, list func() []string, call func(tool string))) {
+func outage(t *testing.T, name string, connect func(t *testing.T, url string) teller) {
 	set, _ := newSet(t, hiding)
-	site := httptest.NewServer(servers[name](t, set, func(context.Context) error {
+	handler, open := watched(servers[name](t, set, func(context.Context) error {
 		return &toolcircuit.HTTPError{StatusCode: 503}
 	}))
+	site := httptest.NewServer(handler)
 	t.Cleanup(site.Close)
 	t.Cleanup(site.CloseClientConnections)
-	changed, list, call := connect(t, site.URL)
-	told := func(within time.Duration) {
+	c := connect(t, site.URL)
+	told := func(what <-chan struct{}) {
 		t.Helper()
 		select {
-		case <-changed:
-		case <-time.After(within):
+		case <-what:
+		case <-time.After(time.Minute):
 			t.Fatal("the client was not told")
 		}
 	}
-	require.ElementsMatch(t, []string{"search", "other"}, list())
+	told(open)
+	require.ElementsMatch(t, []string{"search", "other"}, c.list())
+	start := time.Now()
 	for range 3 {
-		call("search")
+		c.call("search")
 	}
 	opened := time.Now()
-	told(time.Second)
+	usual := opened.Sub(start) // of three calls: the machine may be busy
+	told(c.changed)
 	gone := time.Since(opened)
-	require.Equal(t, []string{"other"}, list())
-	told(4 * time.Second)
+	require.Equal(t, []string{"other"}, c.list())
+	told(c.changed)
 	due := time.Since(opened)
-	require.ElementsMatch(t, []string{"search", "other"}, list(), "with no call made")
-	require.InDelta(t, 2, due.Seconds(), 1)
+	require.ElementsMatch(t, []string{"search", "other"}, c.list(), "with no call made")
+	require.Less(t, gone, time.Second+usual)
+	require.InDelta(t, 2, due.Seconds(), (time.Second + usual).Seconds())
 	t.Logf("told %v after the tool was gone, and %v after that it is due back (cooldown 2s)", gone.Round(time.Millisecond), due.Round(time.Millisecond))
 }
 
@@ -141,7 +183,7 @@ func TestOfficialClientIsTold(t *testing.T) {
 	npm(t)
 	for name := range servers {
 		t.Run(name, func(t *testing.T) {
-			outage(t, name, func(t *testing.T, url string) (<-chan struct{}, func() []string, func(string)) {
+			outage(t, name, func(t *testing.T, url string) teller {
 				c := newTSClient(t, url)
 				changed, answers := make(chan struct{}, 10), make(chan map[string]any, 10)
 				go func() {
@@ -158,20 +200,17 @@ func TestOfficialClientIsTold(t *testing.T) {
 					select {
 					case line := <-answers:
 						return line
-					case <-time.After(20 * time.Second):
+					case <-time.After(time.Minute):
 						t.Fatal("the client says nothing")
 						return nil
 					}
 				}
-				time.Sleep(500 * time.Millisecond) // for its stream of notifications, which it opens after it is ready
-				return changed, func() (names []string) {
-						for _, tool := range do(map[string]any{"list": true})["tools"].([]any) {
-							names = append(names, tool.(string))
-						}
-						return names
-					}, func(tool string) {
-						do(map[string]any{"call": tool})
+				return teller{changed, func() (names []string) {
+					for _, tool := range do(map[string]any{"list": true})["tools"].([]any) {
+						names = append(names, tool.(string))
 					}
+					return names
+				}, func(tool string) { do(map[string]any{"call": tool}) }}
 			})
 		})
 	}
@@ -182,7 +221,7 @@ func TestGoClientIsTold(t *testing.T) {
 	for name := range servers {
 		for _, version := range versions {
 			t.Run(name+" "+version, func(t *testing.T) {
-				outage(t, name, func(t *testing.T, url string) (<-chan struct{}, func() []string, func(string)) {
+				outage(t, name, func(t *testing.T, url string) teller {
 					changed := make(chan struct{}, 10)
 					c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{
 						ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
@@ -190,17 +229,16 @@ func TestGoClientIsTold(t *testing.T) {
 					session, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 					require.NoError(t, err)
 					t.Cleanup(func() { session.Close() })
-					time.Sleep(200 * time.Millisecond) // for its stream of notifications
-					return changed, func() (names []string) {
-							page, err := session.ListTools(context.Background(), nil)
-							require.NoError(t, err)
-							for _, tool := range page.Tools {
-								names = append(names, tool.Name)
-							}
-							return names
-						}, func(tool string) {
-							session.CallTool(context.Background(), &mcp.CallToolParams{Name: tool})
+					return teller{changed, func() (names []string) {
+						page, err := session.ListTools(context.Background(), nil)
+						require.NoError(t, err)
+						for _, tool := range page.Tools {
+							names = append(names, tool.Name)
 						}
+						return names
+					}, func(tool string) {
+						session.CallTool(context.Background(), &mcp.CallToolParams{Name: tool})
+					}}
 				})
 			})
 		}

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 const guarded = `{"default": {"failureThreshold": 3, "cooldown": "30s", "jitter": 0}, "monitored": ["*"]}`
@@ -18,23 +21,32 @@ func echo(ctx context.Context, h host, text string) (reply, error) {
 	return h.Call(ctx, "echo", map[string]any{"message": text})
 }
 
+// opened connects a host to a server that is there, and returns how long that takes at most, by the
+// look of it: the machine may be busy.
+func opened(t *testing.T, adapter string, set *toolset.Set, p *processes, version string) (h host, usual time.Duration) {
+	t.Helper()
+	start := time.Now()
+	h = open(t, adapter, set, server{command: p.command}, version)
+	_, err := echo(t.Context(), h, "a")
+	require.NoError(t, err)
+	return h, 3 * time.Since(start)
+}
+
 // N34: a server that is killed while nobody calls it costs no call.
 func TestKilledWhileIdle(t *testing.T) {
 	each(t, func(t *testing.T, adapter, version string) {
 		set, seen := newSet(t, guarded)
 		p, _ := newFake(t)
-		h := open(t, adapter, set, server{command: p.command}, version)
-		_, err := echo(t.Context(), h, "a")
-		require.NoError(t, err)
+		h, usual := opened(t, adapter, set, p, version)
 		for life := range 3 {
-			p.signal(syscall.SIGKILL)
-			time.Sleep(500 * time.Millisecond) // for the host to see the end of the pipe, on a busy machine too
+			p.kill(h)
 			start := time.Now()
 			r, err := echo(t.Context(), h, "b")
+			back := time.Since(start)
 			require.NoError(t, err)
 			require.Equal(t, "b", r.text)
-			t.Logf("killed while idle: no call lost, back after %v", time.Since(start).Round(time.Millisecond))
-			require.Less(t, time.Since(start), 2*time.Second)
+			t.Logf("killed while idle: no call lost, back after %v", back.Round(time.Millisecond))
+			require.Less(t, back, 2*time.Second+usual)
 			require.Equal(t, life+2, p.started())
 		}
 		names, err := h.List(t.Context())
@@ -50,9 +62,7 @@ func TestKilledInMidCall(t *testing.T) {
 	each(t, func(t *testing.T, adapter, version string) {
 		set, seen := newSet(t, guarded)
 		p, log := newFake(t)
-		h := open(t, adapter, set, server{command: p.command}, version)
-		_, err := echo(t.Context(), h, "a")
-		require.NoError(t, err)
+		h, usual := opened(t, adapter, set, p, version)
 		var wg sync.WaitGroup
 		for _, id := range []string{"1", "2", "3", "4", "5"} {
 			wg.Go(func() {
@@ -60,16 +70,17 @@ func TestKilledInMidCall(t *testing.T) {
 				require.Error(t, err)
 			})
 		}
-		require.True(t, eventually(10*time.Second, func() bool { return len(executed(t, log)) == 5 }))
-		p.signal(syscall.SIGKILL)
+		require.True(t, eventually(time.Minute, func() bool { return len(executed(t, log)) == 5 }))
+		p.kill(h)
 		wg.Wait()
 		start := time.Now()
 		r, err := echo(t.Context(), h, "b")
+		back := time.Since(start)
 		require.NoError(t, err)
 		require.Equal(t, "b", r.text)
-		require.Less(t, time.Since(start), 2*time.Second)
+		require.Less(t, back, 2*time.Second+usual)
 		n, kinds := seen.of("work")
-		t.Logf("killed in mid-call: 5 lost, settled as %v, back after %v", kinds, time.Since(start).Round(time.Millisecond))
+		t.Logf("killed in mid-call: 5 calls reached the server and were lost, settled as %v; back after %v", kinds, back.Round(time.Millisecond))
 		require.Equal(t, 5, n)
 		for id, times := range executed(t, log) {
 			require.Equal(t, 1, times, id)
@@ -82,16 +93,14 @@ func TestNotStartable(t *testing.T) {
 	each(t, func(t *testing.T, adapter, version string) {
 		set, _ := newSet(t, guarded)
 		p, _ := newFake(t)
-		h := open(t, adapter, set, server{command: p.command}, version)
-		_, err := echo(t.Context(), h, "a")
-		require.NoError(t, err)
+		h, usual := opened(t, adapter, set, p, version)
 		startable := time.Now().Add(3 * time.Second)
 		p.mu.Lock()
 		p.fail = func() bool { return time.Now().Before(startable) }
 		p.mu.Unlock()
-		p.signal(syscall.SIGKILL)
+		p.kill(h)
 		blocked := 0
-		require.True(t, eventually(20*time.Second, func() bool {
+		require.True(t, eventually(time.Minute, func() bool {
 			r, err := echo(t.Context(), h, "b")
 			if b, ok := r.blocked(); err == nil && ok {
 				require.False(t, *b.Executed)
@@ -100,9 +109,10 @@ func TestNotStartable(t *testing.T) {
 			}
 			return err == nil && r.text == "b"
 		}))
+		back := time.Since(startable)
 		t.Logf("not startable for 3s: %d calls blocked, %d starts, back %v after it was startable",
-			blocked, p.started()-1, time.Since(startable).Round(time.Millisecond))
-		require.Less(t, time.Since(startable), 2*time.Second)
+			blocked, p.started()-1, back.Round(time.Millisecond))
+		require.Less(t, back, 2*time.Second+usual)
 		require.Less(t, p.started(), 15)
 	})
 }
@@ -111,17 +121,12 @@ func TestNotStartable(t *testing.T) {
 // siblings neither.
 func TestStoppedWithAFullPipe(t *testing.T) {
 	each(t, func(t *testing.T, adapter, version string) {
-		timeout, size := time.Second, 4<<20
-		if adapter == "mcp-go" { // it encodes a message several times over, which no context ends
-			size = 1 << 20
-		}
-		set, seen := newSet(t, strings.Replace(guarded, `"30s"`, fmt.Sprintf(`"30s", "callTimeout": %q`, timeout), 1))
+		const timeout = time.Second
+		set, seen := newSet(t, strings.Replace(guarded, `"30s"`, `"2s", "callTimeout": "1s"`, 1))
 		p, log := newFake(t)
-		h := open(t, adapter, set, server{command: p.command}, version)
-		_, err := echo(t.Context(), h, "a")
-		require.NoError(t, err)
+		h, _ := opened(t, adapter, set, p, version)
+		big := strings.Repeat("x", 4<<20)
 		p.signal(syscall.SIGSTOP)
-		big := strings.Repeat("x", size)
 		start := time.Now()
 		var wg sync.WaitGroup
 		for range 3 {
@@ -137,16 +142,26 @@ func TestStoppedWithAFullPipe(t *testing.T) {
 		})
 		wg.Wait()
 		took := time.Since(start)
-		require.Less(t, took, timeout+4*time.Second) // on a busy machine
-		r, err := echo(t.Context(), h, "b")
-		require.NoError(t, err)
-		b, ok := r.blocked()
-		require.True(t, ok, r.text)
-		require.Equal(t, "mcp:fake", b.Dependency)
-		p.signal(syscall.SIGCONT)
+		require.Less(t, took, timeout+time.Minute) // to encode takes its time, and no context ends it
+		var read string
+		require.True(t, eventually(time.Minute, func() bool {
+			r, err := echo(t.Context(), h, "b")
+			b, ok := r.blocked()
+			read = b.Message
+			return err == nil && ok
+		}))
+		require.True(t, eventually(time.Minute, func() bool { // where a message was not even begun a ping tells
+			return set.Circuit(t.Context(), "mcp:fake").State() != toolcircuit.StateClosed
+		}))
 		_, kinds := seen.of("echo")
-		t.Logf("stopped with a full pipe: 4 calls left after %v; echo settled as %v; then blocked: %s", took.Round(time.Millisecond), kinds, b.Message)
-		time.Sleep(300 * time.Millisecond)
+		p.signal(syscall.SIGCONT)
+		start = time.Now()
+		require.True(t, eventually(time.Minute, func() bool {
+			r, err := echo(t.Context(), h, "c")
+			return err == nil && r.text == "c"
+		}))
+		t.Logf("stopped with a full pipe: 4 calls left after %v, settled as %v; read: %s; back %v after it went on (cooldown 2s)",
+			took.Round(time.Millisecond), kinds, read, time.Since(start).Round(time.Millisecond))
 		sent, _ := seen.of("work")
 		require.LessOrEqual(t, len(executed(t, log)), sent, "what waited for its turn was not sent")
 	})
@@ -155,16 +170,16 @@ func TestStoppedWithAFullPipe(t *testing.T) {
 // A server that answers late and is there otherwise costs its tool alone.
 func TestSlowAnswers(t *testing.T) {
 	each(t, func(t *testing.T, adapter, version string) {
-		set, seen := newSet(t, strings.Replace(guarded, `"30s"`, `"30s", "callTimeout": "500ms"`, 1))
-		p, _ := newFake(t)
-		h := open(t, adapter, set, server{command: p.command}, version)
-		for range 3 {
+		set, seen := newSet(t, strings.Replace(guarded, `"30s"`, `"30s", "callTimeout": "1s"`, 1))
+		p, log := newFake(t)
+		h, _ := opened(t, adapter, set, p, version)
+		for i := range 3 {
 			start := time.Now()
-			_, err := h.Call(t.Context(), "work", map[string]any{"id": "slow", "ms": 60_000})
+			_, err := h.Call(t.Context(), "work", map[string]any{"id": fmt.Sprint(i), "ms": 60_000})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Less(t, time.Since(start), time.Second)
+			require.Less(t, time.Since(start), 5*time.Second)
 		}
-		r, err := h.Call(t.Context(), "work", map[string]any{"id": "slow", "ms": 0})
+		r, err := h.Call(t.Context(), "work", map[string]any{"id": "more", "ms": 0})
 		require.NoError(t, err)
 		b, ok := r.blocked()
 		require.True(t, ok)
@@ -174,6 +189,7 @@ func TestSlowAnswers(t *testing.T) {
 		require.Equal(t, "b", r.text)
 		_, kinds := seen.of("mcp:fake")
 		require.NotContains(t, kinds, "timeout")
-		t.Logf("slow answers: 3 calls sent, then blocked (%s), siblings fine", b.Cause)
+		require.Len(t, executed(t, log), 3)
+		t.Logf("slow answers: 3 of 4 calls reached the server; siblings fine; read: %s", b.Message)
 	})
 }
