@@ -9,14 +9,14 @@ import (
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// Server guards the calls that a server receives. Call it before the server connects. When the Set
-// hides tools, and when they are due back, the server's clients are sent
-// notifications/tools/list_changed.
+// Server guards the calls that a server receives. Call it before the server connects. The server
+// sends its clients notifications/tools/list_changed when the Set hides tools, and when they are due
+// back.
 func (g *Guard) Server(s *mcp.Server) {
 	s.AddReceivingMiddleware(g.Middleware)
 	g.announcer.Add(func() {
-		// The SDK notifies, in each version's way, when a tool is added or removed, and at no other
-		// time. The page that a client gets meanwhile goes without it.
+		// The SDK notifies clients of each version only when a tool is added or removed. Pages
+		// leave this one out.
 		s.AddTool(&mcp.Tool{Name: bell, InputSchema: map[string]any{"type": "object"}},
 			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errNoResult })
 		s.RemoveTools(bell)
@@ -26,10 +26,10 @@ func (g *Guard) Server(s *mcp.Server) {
 // bell is the name of a tool that is there for a moment.
 const bell = "toolcircuit.list_changed"
 
-// Client guards the calls that a client sends. Call it before the client connects. When the Set
-// hides tools, and when they are due back or a session was renewed, the client's
-// ToolListChangedHandler is called, in a goroutine of its own, with the session that the host has
-// had all along.
+// Client guards the calls that a client sends. Call it before the client connects. The guard calls
+// the client's ToolListChangedHandler when the Set hides tools, when they are due back, and when a
+// session was renewed. The handler runs in a goroutine of its own, one at a time for each session, and
+// gets the session that the host has had from the start.
 func (g *Guard) Client(c *mcp.Client) {
 	r := &receiver{guard: g}
 	c.AddReceivingMiddleware(r.middleware)

@@ -102,7 +102,7 @@ func (x *exchange) name(tool string) string {
 // deliver.
 const codeRejected = -32005
 
-// gone are the errors of a connection that is no more, whatever else they wrap.
+// gone are the errors of a connection that has ended, also where they wrap others.
 var gone = []error{mcp.ErrConnectionClosed, mcp.ErrSessionMissing, io.EOF, io.ErrClosedPipe, fs.ErrClosed, syscall.EPIPE}
 
 // signs returns what an error of the SDK says by itself.

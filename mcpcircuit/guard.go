@@ -5,13 +5,15 @@
 //	defer guard.Close()
 //	guard.Server(server) // or guard.Client(client), before it connects
 //
-// With the defaults a client does not trip on a live server whose backend is dead: all that
-// such a server sends is a result with isError, which may as well tell the model of a mistake
-// in its arguments. Set countUnknown in the policy of the tools for which it means a failure,
-// give the Set a Classifier for [*ToolError], or guard the server, which sees the error itself.
+// With the defaults a client does not trip on a live server whose backend is dead. Such a server
+// sends only a result with isError, and that can also mean that the model's arguments are wrong.
+// There are three ways to count it:
+//   - set countUnknown in the policy of the tools where isError means a failure,
+//   - give the Set a Classifier for [*ToolError],
+//   - guard the server, which sees the error itself.
 //
-// In a process that is both, a server that hands calls on to another, guard one end, or give
-// the two ends different names: a call that asks one circuit twice is in its own way.
+// A process may be both, a server that hands calls on to another server. Guard one end only, or give
+// the tools different names on the two ends: a call must not ask one circuit twice.
 package mcpcircuit
 
 import (
@@ -29,38 +31,37 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Options say how a client's sessions and tools are known. The zero value is usable. A server
-// needs none. The functions are called from many goroutines at once.
+// Options name a client's servers and tools and renew its sessions. The zero value is usable. A
+// server needs no Options. The functions are called from many goroutines at once.
 type Options struct {
-	// Server names the server of a session. Its circuit is the Set's circuit "mcp:" + name,
-	// so it is guarded if the Set lists that name or a pattern for it. With "" the server has
-	// no circuit, and servers of the same name share one. What is known of a server is kept as
-	// long as the guard, so names must be of a bounded number. Nil: the name that the server
-	// gave itself, which a server that nobody trusts may have from another.
+	// Server names the server of a session. The server's circuit is the Set's circuit
+	// "mcp:" + name; the Set must list that name or a pattern for it. With "" the server has no
+	// circuit. Servers of the same name share one. The guard never forgets a name, so return a
+	// bounded number of them. Nil: the name that the server gives itself. A server that you do
+	// not trust can give itself the name of another.
 	Server func(*mcp.ClientSession) string
 
-	// Name returns the name by which the Set, and so the model, knows a server's tool. Nil:
-	// the tool's own name, whatever the server. A tool whose name begins with "mcp:" here is
-	// not guarded, because these are the names of servers.
+	// Name returns the name by which the Set and the model know a server's tool. Nil: the tool's
+	// own name, on every server. A tool whose name here begins with "mcp:" is not guarded,
+	// because these are the names of servers.
 	Name func(server, tool string) string
 
-	// Reconnect returns a new session with the server of a session that is gone. The next
-	// request on a dead session causes it, once however many wait, in a goroutine of its own
-	// whose context has the values of that request and ends after ReconnectTimeout. From then
-	// on what is sent on dead goes out on the new session; the guard closes dead. The new one
-	// must speak the same version of the protocol. A panic counts as a failure of the server.
+	// Reconnect returns a new session with the server of a dead session. The next request on the
+	// dead session calls it, once for all requests that wait. It runs in a goroutine of its own.
+	// Its context has the values of that request and ends after ReconnectTimeout. From then on
+	// the guard sends on the new session what the host sends on dead, and it closes dead. The new
+	// session must speak the same version of the protocol. A panic counts as a failure of the
+	// server.
 	//
-	// The log level and the subscriptions to resources that went through the guard are
-	// repeated on the new session. Those of version 2026-07-28 are streams that belong to
-	// their session, so they are lost with it.
+	// The guard repeats the log level and the subscriptions to resources on the new session. The
+	// subscriptions of version 2026-07-28 are streams of their session and are lost with it.
 	//
-	// Nil: a dead session stays dead, and its server's circuit opens, until the host calls on
-	// another.
+	// Nil: a dead session stays dead, and its server's circuit opens.
 	Reconnect func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error)
 
-	// ReconnectTimeout bounds one Reconnect, and is how long failed ones are repeated at
-	// intervals of up to a second, as calls ask for it, before each counts as a failure of the
-	// server. Zero: 30s.
+	// ReconnectTimeout bounds one Reconnect. It is also how long failed attempts are repeated as
+	// calls ask for them, at intervals of up to a second, before each failed attempt counts as a
+	// failure of the server. Zero: 30s.
 	ReconnectTimeout time.Duration
 }
 
@@ -105,48 +106,52 @@ func ownName(s *mcp.ClientSession) string {
 	return ""
 }
 
-// Close ends what the guard does by itself: no session is renewed any more, those that Reconnect
-// made are closed, and no change of a list is announced. Circuits go on. Close does not wait for a Reconnect under way, whose
-// session is closed when it comes.
+// Close ends what the guard does by itself. It closes the sessions that Reconnect made, renews no
+// other, and announces no more changes of lists. Circuits go on. Close does not wait for a Reconnect
+// under way; its session is closed when it comes.
 func (g *Guard) Close() {
 	g.close()
 	g.sessions.close()
 }
 
-// Middleware is for [mcp.Server.AddReceivingMiddleware] and [mcp.Client.AddSendingMiddleware],
-// where the order of several matters; otherwise see Server and Client, which also announce changes
-// of lists. It guards tools/call and
-// filters tools/list by [toolset.Visible]; other methods pass. A tool that the Set does not guard
-// is never refused.
+// Middleware is for [mcp.Server.AddReceivingMiddleware] and [mcp.Client.AddSendingMiddleware], where
+// the order of several middlewares matters. Otherwise use Server and Client, which also announce
+// changes of lists. Middleware guards tools/call and filters tools/list by [toolset.Visible]. Other
+// methods pass. A tool that the Set does not guard is never refused.
 //
-// A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
-// blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call on a server
-// whose handler returned the refusal of a circuit within. What any other call returned is passed
-// on, with the advice of the run's [toolset.Session] as a text at its end, if there is any. The
-// context of a handler, and of a client's request, is [toolset.Permit.Context]: it ends
-// with the CallTimeout in the tool's policy.
+// A refused call is answered with a [mcp.CallToolResult] that has IsError. Its text is the JSON of a
+// blocked [toolcircuit.Result], and the same object is under [MetaKey]. A call on a server whose
+// handler returned the refusal of an inner circuit is answered in the same way. Any other result is
+// passed on. If the run's [toolset.Session] has advice, it is the last text of a copy of the result.
+// The context of a handler, and of a client's request, is [toolset.Permit.Context], which ends with
+// the CallTimeout in the tool's policy.
 //
-// A client has two levels: the tool's circuit and, before it, the one of its server. The
-// server's takes the blame for what got no answer, which the tool's then ignores; any answer heals
-// it, and its probe is a ping. The tool's counts what the answers say. A timeout counts for both,
-// unless the server has answered another call since, or answers a ping after it. A server's policy
-// is best left without CallTimeout and SlowCall, because its tools have their own. See [Transport]
-// for HTTP and [Stdio] for pipes.
+// A client has two levels: the server's circuit, and after it the tool's.
+//   - The server's circuit takes the blame for a call that got no answer, and the tool's circuit
+//     ignores that call. Any answer heals it. Its probe is a ping.
+//   - The tool's circuit counts what the answers say.
+//   - A timeout counts for both. It does not count for the server if the server has answered another
+//     call since, or answers a ping after it.
 //
-// A request goes out on another session once more if it was surely not executed: the session was
-// closed before it was sent, or its own response was 404. So does one that was answered 400, if the
-// tool has no side effects: some servers say so that they do not know a session.
+// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own. See
+// [Transport] for HTTP and [Stdio] for pipes.
 //
-// While a server cannot be reached or its circuit is open, a page of its list is the last one
-// that the same session got under the same [toolset.Scope], else the first page is empty; a
-// later one is the error, because half a list must not pass for the whole. A page that stands in
-// has an object with the status fallback under [MetaKey]. Other errors of listing are passed on.
-// The SDK caches pages by their cursor alone, whoever asked and whatever is hidden by then, so a
-// page under a client's guard, and on a server one of a Set that hides tools, has a ttlMs of 0.
+// The guard sends a request once more, on another session, if
+//   - the session was closed before the request was sent,
+//   - the request's own response was 404, or
+//   - its response was 400 and the tool has no side effects: some servers answer so for a session
+//     that they do not know.
 //
-// A tool whose annotations say that it is neither read-only nor idempotent has side effects, where
-// the config does not say otherwise: on a server from its first call on, on a client once it is
-// listed.
+// While a server cannot be reached, or its circuit is open, a page of its list is the last one that
+// the same session got under the same [toolset.Scope]. Without such a page the first page is empty,
+// and a later page is an error, because half a list must not pass for the whole. A page that stands
+// in has an object with the status fallback under [MetaKey]. Other errors of listing are passed on.
+// The SDK caches a page by its cursor alone, for every scope. So a page under a client's guard has a
+// ttlMs of 0, and so has a page of a server whose Set hides tools.
+//
+// A tool has side effects if its annotations say that it is neither read-only nor idempotent and the
+// config does not say otherwise. A server's guard knows that from the tool's first call on, a
+// client's guard once the tool is listed.
 func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler { return g.handler(next, nil) }
 
 func (g *Guard) handler(next mcp.MethodHandler, r *receiver) mcp.MethodHandler {
@@ -184,17 +189,19 @@ func (g *Guard) serve(ctx context.Context, tools *annotations, next mcp.MethodHa
 	return res, err
 }
 
-// Transport returns base, which if nil is [http.DefaultTransport], for the HTTP client of an
-// [mcp.StreamableClientTransport]. The SDK makes a text of the status of a response and drops
-// its Retry-After; this RoundTripper keeps both for the guard, so that a circuit judges by code,
-// and notes a response that broke off.
+// Transport returns a RoundTripper for the HTTP client of an [mcp.StreamableClientTransport]. It
+// sends by base; a nil base is [http.DefaultTransport].
 //
-// A request without a response counts as not having reached the server. If that is not so, as
-// where base found no token, let the error be [toolcircuit.Benign].
+// The SDK turns the status of a response into a text and drops its Retry-After. The RoundTripper
+// keeps both for the guard, so that a circuit judges by code. It also notes a response that broke
+// off.
 //
-// The SDK gives a session up for good after any failure except 429, 500, 502, 503 and 504, and
-// requests under way on it then get an error that is not theirs. So the RoundTripper hands it 503
-// in place of other failures of guarded calls, and of 408 and 529 always, except 401 and 403,
-// which OAuth needs, and responses with an error of the protocol. The circuits, and errors that
-// the guard returns, have the true status.
+// A request without a response counts as a failure to reach the server. If base fails for another
+// reason, such as a missing token, let it return the error as [toolcircuit.Benign].
+//
+// The SDK gives a session up for good after any failure except 429, 500, 502, 503 and 504. Other
+// requests under way on the session then get an error that is not theirs. So the RoundTripper hands
+// the SDK 503 in place of any other failure of a guarded call, with two exceptions: 401 and 403, which
+// OAuth needs, and a response with an error of the protocol. In place of 408 and 529 it always does.
+// The circuits, and the errors that the guard returns, have the true status.
 func Transport(base http.RoundTripper) http.RoundTripper { return shared.Transport(base, true) }

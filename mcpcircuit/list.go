@@ -49,7 +49,7 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	return uncached(x.visible(ctx, page, x.name)), nil
 }
 
-// uncached returns a page that is nobody else's as one that the SDK does not keep.
+// uncached marks a page, which must be a copy, as one that the SDK does not keep.
 func uncached(page *mcp.ListToolsResult) *mcp.ListToolsResult {
 	page.TTLMs = 0
 	return page
@@ -61,7 +61,7 @@ func pageIn(res mcp.Result, err error) (*mcp.ListToolsResult, bool) {
 	return page, ok && page != nil && err == nil
 }
 
-// remember keeps a page, as text, for whoever gets it may write into it.
+// remember keeps a page as text, because the caller may write into the page.
 func (x *exchange) remember(key pageKey, page *mcp.ListToolsResult) {
 	for _, t := range page.Tools {
 		if t != nil {
@@ -73,9 +73,9 @@ func (x *exchange) remember(key pageKey, page *mcp.ListToolsResult) {
 	}
 }
 
-// last returns the page to stand in where listing failed with err. Without a copy that is the
-// empty list, unless it would end a list that has begun, or the server is merely busy. It says
-// what it is, and that nobody should keep it.
+// last returns the page to stand in where listing failed with err. Without a copy that is the empty
+// list. It is none if it would end a list that has begun, or if the server is merely busy. The page
+// says that it stands in.
 func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
 	page := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
 	var refusal *toolcircuit.OpenError
@@ -88,9 +88,9 @@ func (x *exchange) last(key pageKey, err error) (*mcp.ListToolsResult, bool) {
 	return page, true
 }
 
-// visible returns a copy of a page without the tools that are hidden now. Where the Set hides any
-// tools, nobody may keep the page: it holds for a scope and a moment. It is a copy since the SDK and
-// its caller keep what they get, and write into it.
+// visible returns a copy of a page without the tools that are hidden now. If the Set hides tools at
+// all, the page says that it must not be cached: it holds for a scope and a moment. It is a copy
+// because the SDK and its caller keep what they get, and write into it.
 func (g *Guard) visible(ctx context.Context, page *mcp.ListToolsResult, rename func(string) string) *mcp.ListToolsResult {
 	name := func(t *mcp.Tool) string {
 		if t == nil { // the SDK drops it later

@@ -11,8 +11,8 @@ import (
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// MetaKey is the key in _meta of a blocked result's machine-readable copy, an object with the
-// keys of a [toolcircuit.Result], and of what marks a list that stands in for another.
+// MetaKey is the key in _meta under which a blocked result has a copy as an object, with the keys of
+// a [toolcircuit.Result]. A list that stands in for another has an object with a status there.
 const MetaKey = shared.MetaKey
 
 // resultOf returns what a call of a tool returned, with what the guard has to say to the model.
@@ -41,9 +41,9 @@ func resultOf(res mcp.Result, told *toolcircuit.Result[any], err error) (mcp.Res
 	}, nil
 }
 
-// ToolError is how a result with isError, and with no error that [mcp.CallToolResult.GetError]
-// knows, is shown to a Classifier, as the error beside that result.
-// No rule knows it, so Policy.CountUnknown decides where no Classifier does.
+// ToolError is the error that a Classifier sees beside a result with isError for which
+// [mcp.CallToolResult.GetError] knows no error. No rule knows it: where no Classifier decides,
+// Policy.CountUnknown does.
 type ToolError struct{ Result *mcp.CallToolResult }
 
 // Error returns the first text of the result, which is the server's.

@@ -10,10 +10,10 @@ import (
 )
 
 // Stdio returns t for a client whose server reads from a pipe, such as an [mcp.CommandTransport].
-// The SDK writes to the pipe under a lock and without a deadline, so that a server which stops
-// reading holds up every call that comes after the pipe is full. With Stdio each call ends with its
-// context: a message that waited for others was not sent, and one that was begun may still be
-// delivered when the server reads on.
+// The SDK writes to the pipe under a lock and without a deadline. A server that stops reading would
+// hold up every call after the pipe is full. With Stdio each call ends with its context. A message
+// that still waited for its turn was not sent. A message that was begun may be delivered later, when
+// the server reads on.
 func Stdio(t mcp.Transport) mcp.Transport { return stdio{t} }
 
 type stdio struct{ mcp.Transport }

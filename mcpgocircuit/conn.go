@@ -19,20 +19,24 @@ import (
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// Conn is what [HTTP] and [Stdio] have in common: the connection of one client with one server,
-// over the sessions that it has had. The client stays the same: a new session gets the client's
-// handshake again, and must answer with the same version of the protocol. The log level and the
-// subscriptions to resources of a legacy session are repeated; a stream that Client.Listen opened
-// is lost with its session.
+// Conn is the connection of one client with one server, which outlives its sessions. [HTTP] and
+// [Stdio] are the two kinds. The client stays the same when a session is renewed: Conn repeats the
+// client's handshake, and the server must answer with the same version of the protocol. Conn also
+// repeats the log level and the subscriptions to resources of a legacy session. A stream that
+// Client.Listen opened is lost with its session.
 //
-// A dead session is renewed when a request next needs it, once however many wait. A request goes
-// out on another session once more if it was surely not executed: the SDK knew that its session
-// was gone, or its own response was 404. So does a call of a tool without side effects that was
-// answered 400: some servers say so that they do not know a session.
+// The next request renews a dead session, once for all requests that wait. Conn sends a request once
+// more, on another session, if
+//   - the session was known to be gone before the request was sent,
+//   - the request's own response was 404, or
+//   - the request is a call, its response was 400, and the tool has no side effects: some servers
+//     answer so for a session that they do not know.
 //
-// When the Set hides tools, and when they are due back or a session was renewed, the handlers that
-// Client.OnNotification has hear notifications/tools/list_changed, in a goroutine of their own. What
-// the client lists is the host's to filter by [toolset.Visible].
+// The handlers of Client.OnNotification get notifications/tools/list_changed when the Set hides tools,
+// when they are due back, and when a session was renewed. They run in a goroutine of their own. The
+// host filters what the client lists, by [toolset.Visible].
+//
+// All methods are safe for concurrent use.
 type Conn struct {
 	guard  *Guard
 	server *shared.Server
@@ -67,14 +71,16 @@ func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
 	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), watched: map[string]transport.JSONRPCRequest{}}
 }
 
-// Guard returns call, which is CallTool of the client of this connection, with the circuits of the
-// tool and of the server around it. It does what [Guard.Middleware] does, and more, since it has two
-// levels: the tool's circuit and, before it, the one of the server, which is the Set's circuit
-// "mcp:" + its name, if the Set lists that. The server's takes the blame for what got no answer,
-// which the tool's then ignores; any answer heals it, and its probe is a ping. A timeout counts for
-// both, unless the server has answered another call since, or answers a ping after it. A server's
-// policy is best left without CallTimeout and SlowCall, because its tools have their own. A nil
-// call panics.
+// Guard returns call with two circuits around it. call is the CallTool of this connection's client; a
+// nil call panics. Guard does what [Guard.Middleware] does, and it has the server's circuit before
+// the tool's: the Set's circuit "mcp:" + the server's name, if the Set lists that.
+//   - The server's circuit takes the blame for a call that got no answer, and the tool's circuit
+//     ignores that call. Any answer heals it. Its probe is a ping.
+//   - The tool's circuit counts what the answers say.
+//   - A timeout counts for both. It does not count for the server if the server has answered another
+//     call since, or answers a ping after it.
+//
+// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own.
 func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
 	if call == nil {
 		panic("mcpgocircuit: Conn.Guard: call is nil")
@@ -157,7 +163,8 @@ func (c *Conn) session() *shared.Line[link] {
 	return c.line
 }
 
-// Start begins the first session, with ctx's values and without its end. The client calls it.
+// Start begins the first session. The client calls it. ctx gives values only: the session goes on
+// when ctx ends.
 func (c *Conn) Start(ctx context.Context) error {
 	if c.session() != nil {
 		return nil
@@ -334,8 +341,8 @@ func versionIn(result json.RawMessage) string {
 	return answer.Version + string(answer.Versions)
 }
 
-// SendRequest sends a request of the client. A guarded call has been given a session; other
-// requests renew a dead one if need be. Listing tools goes through the server's circuit.
+// SendRequest sends a request of the client. It renews a dead session first, except for a ping and a
+// handshake. A list of tools goes through the server's circuit.
 func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	line := c.session()
 	if line == nil || c.closed.Load() {
@@ -408,7 +415,8 @@ func uriIn(params any) string {
 	return p.URI
 }
 
-// SendNotification sends a notification of the client on the session that lives.
+// SendNotification sends a notification of the client on the current session, which it does not
+// renew.
 func (c *Conn) SendNotification(ctx context.Context, n mcp.JSONRPCNotification) error {
 	line := c.session()
 	if line == nil || c.closed.Load() {
@@ -418,21 +426,21 @@ func (c *Conn) SendNotification(ctx context.Context, n mcp.JSONRPCNotification) 
 	return l.SendNotification(ctx, n)
 }
 
-// SetNotificationHandler sets the client's handler, for this session and those to come.
+// SetNotificationHandler sets the client's handler, for this session and later ones.
 func (c *Conn) SetNotificationHandler(handle func(mcp.JSONRPCNotification)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onNotify = handle
 }
 
-// SetRequestHandler sets the client's handler, for this session and those to come.
+// SetRequestHandler sets the client's handler, for this session and later ones.
 func (c *Conn) SetRequestHandler(handle transport.RequestHandler) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onRequest = handle
 }
 
-// GetSessionId returns the id of the session that lives, "" if it has none.
+// GetSessionId returns the id of the current session, "" if it has none.
 func (c *Conn) GetSessionId() string {
 	line := c.session()
 	if line == nil {
@@ -442,8 +450,9 @@ func (c *Conn) GetSessionId() string {
 	return l.GetSessionId()
 }
 
-// Close ends the connection. It returns when all its sessions are closed, also those that a new one
-// has replaced or that were being made, or after 10 seconds.
+// Close ends the connection. It waits until all its sessions are closed, and their processes have
+// ended: the current one, those that were replaced, and one that is being made. For all except the
+// current one it waits no longer than 10 seconds.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	closed := c.closed.Swap(true)

@@ -29,12 +29,8 @@ func Example() {
 	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 	defer guard.Close()
 	hooks.AddAfterListTools(guard.Hide)
-	s := server.NewMCPServer("example", "1",
-		server.WithRecovery(), // outermost, so that the guard sees a panic as what it is
-		server.WithToolCapabilities(true),
-		server.WithToolHandlerMiddleware(guard.Middleware),
-		server.WithHooks(hooks))
-	guard.Server(s) // tells clients when tools go, and when they are due back
+	s := server.NewMCPServer("example", "1", server.WithRecovery(), server.WithToolCapabilities(true), server.WithToolHandlerMiddleware(guard.Middleware), server.WithHooks(hooks))
+	guard.Server(s)
 	s.AddTool(mcp.NewTool("web_search"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 42e9} // as CheckResponse returns it
 	})
@@ -76,7 +72,7 @@ func ExampleGuard_HTTP() {
 		return transport.NewStreamableHTTP("https://weather.example/mcp", transport.WithHTTPBasicClient(hc))
 	}
 	conn := guard.HTTP("weather", dial)
-	c := client.NewClient(conn) // to be started and initialized as ever
+	c := client.NewClient(conn) // to be started and initialized
 	defer c.Close()
 	call := conn.Guard(c.CallTool)
 	list := func(ctx context.Context) ([]mcp.Tool, error) {

@@ -10,14 +10,15 @@
 //	c := client.NewClient(conn)
 //	call := conn.Guard(c.CallTool)
 //
-// With the defaults a client does not trip on a live server whose backend is dead: all that
-// such a server sends is a result with isError or an internal error, which may as well tell the
-// model of a mistake in its arguments. Set countUnknown in the policy of the tools for which it
-// means a failure, give the Set a Classifier for [*ToolError], or guard the server, which sees
-// the error that its handler returned.
+// With the defaults a client does not trip on a live server whose backend is dead. Such a server
+// sends only a result with isError or an internal error, and that can also mean that the model's
+// arguments are wrong. There are three ways to count it:
+//   - set countUnknown in the policy of the tools where it means a failure,
+//   - give the Set a Classifier for [*ToolError],
+//   - guard the server, which sees the error that its handler returned.
 //
-// In a process that is both, a server that hands calls on to another, guard one end, or give
-// the two ends different names: a call that asks one circuit twice is in its own way.
+// A process may be both, a server that hands calls on to another server. Guard one end only, or give
+// the tools different names on the two ends: a call must not ask one circuit twice.
 package mcpgocircuit
 
 import (
@@ -37,20 +38,20 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// MetaKey is the key in _meta of a blocked result's machine-readable copy, an object with the
-// keys of a [toolcircuit.Result].
+// MetaKey is the key in _meta under which a blocked result has a copy as an object, with the keys of
+// a [toolcircuit.Result].
 const MetaKey = shared.MetaKey
 
 // Options are for clients. The zero value is usable.
 type Options struct {
-	// Name returns the name by which the Set, and so the model, knows a server's tool. Nil: the
-	// tool's own name, whatever the server. It is called from many goroutines at once. A tool
-	// whose name begins with "mcp:" here is not guarded, because these are the names of servers.
+	// Name returns the name by which the Set and the model know a server's tool. Nil: the tool's
+	// own name, on every server. A tool whose name here begins with "mcp:" is not guarded,
+	// because these are the names of servers. Name is called from many goroutines at once.
 	Name func(server, tool string) string
 
-	// ReconnectTimeout bounds one attempt to renew a dead session, and is how long failed ones
-	// are repeated at intervals of up to a second, as calls ask for it, before each counts as a
-	// failure of the server. Zero: 30s.
+	// ReconnectTimeout bounds one attempt to renew a dead session. It is also how long failed
+	// attempts are repeated as calls ask for them, at intervals of up to a second, before each
+	// failed attempt counts as a failure of the server. Zero: 30s.
 	ReconnectTimeout time.Duration
 }
 
@@ -84,37 +85,41 @@ func New(set *toolset.Set, o Options) *Guard {
 	return g
 }
 
-// Server announces to a server's clients when the Set hides tools, and when they are due back, by
-// notifications/tools/list_changed. The server needs [server.WithToolCapabilities](true), [Guard.Hide]
-// and [Guard.Middleware].
+// Server sends a server's clients notifications/tools/list_changed when the Set hides tools, and when
+// they are due back. The server needs [server.WithToolCapabilities](true), [Guard.Hide] and
+// [Guard.Middleware].
 func (g *Guard) Server(s *server.MCPServer) {
 	g.announcer.Add(func() { s.SendNotificationToAllClients(shared.ListChanged, nil) })
 }
 
-// Close ends what the guard does by itself: no change of a list is announced any more. Circuits and connections go on; a connection ends with
-// its client's Close.
+// Close ends what the guard does by itself: it announces no more changes of lists. Circuits and
+// connections go on. A connection ends with its client's Close.
 func (g *Guard) Close() { g.close() }
 
-// Middleware is for [server.WithToolHandlerMiddleware], and for the CallTool of a client whose
-// transport is not the guard's, see [Conn]. A nil handler panics.
+// Middleware is for [server.WithToolHandlerMiddleware]. It is also for the CallTool of a client whose
+// transport is not a [Conn]. A nil handler panics.
 //
-// A refused call is answered with a [mcp.CallToolResult] that has IsError, the JSON of a
-// blocked [toolcircuit.Result] as its text, and the same under [MetaKey]. So is a call whose
-// handler returned the refusal of a circuit within. What any other call returned is passed on
-// as it is, panics too, with the advice of the run's [toolset.Session] as a text at its end, if there
-// is any. A tool that the Set does not guard is never refused. The context of the
-// handler is [toolset.Permit.Context]: it ends with the CallTimeout in the tool's policy.
+// A refused call is answered with a [mcp.CallToolResult] that has IsError. Its text is the JSON of a
+// blocked [toolcircuit.Result], and the same object is under [MetaKey]. A call whose handler returned
+// the refusal of an inner circuit is answered in the same way. Any other result or panic is passed
+// on. If the run's [toolset.Session] has advice, it is the last text of a copy of the result. A tool
+// that the Set does not guard is never refused. The context of the handler is
+// [toolset.Permit.Context], which ends with the CallTimeout in the tool's policy.
 //
-// A circuit judges by codes and types, the same on both ends. An error is what it is to
-// [toolcircuit.Classify]; beyond that, a session or a connection that is gone is unavailable,
-// and the SDK's errors for requests that are at fault are invalid. A result with isError is
-// the error that [Report] was told, or a [*ToolError], which no rule knows. A result that asks for
-// input counts for nothing, and is load shedding, so rate_limited, if it names no input. See
-// [Transport] for what HTTP says.
+// A circuit judges by codes and types, in the same way on both ends.
+//   - An error has the kind that [toolcircuit.Classify] gives it. In addition, a session or a
+//     connection that is gone is unavailable, and the SDK's errors for bad requests are invalid.
+//   - A result with isError stands for the error that [Report] was told, otherwise for a
+//     [*ToolError], which no rule knows.
+//   - A result that asks for input counts for nothing. If it names no input the server sheds load,
+//     and the result is rate_limited.
 //
-// A tool whose annotations say that it is neither read-only nor idempotent has side effects, where
-// the config does not say otherwise: on a server from its first call on, except that the four hints
-// which [mcp.NewTool] gives to every tool say nothing; on a client's [Conn] once it is listed.
+// See [Transport] for HTTP.
+//
+// A tool has side effects if its annotations say that it is neither read-only nor idempotent and the
+// config does not say otherwise. A server's guard knows that from the tool's first call on. It
+// ignores the four hints that [mcp.NewTool] gives to every tool. A client's [Conn] knows it once the
+// tool is listed.
 func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	if next == nil {
 		panic("mcpgocircuit: Guard.Middleware: the handler is nil")
@@ -186,11 +191,9 @@ func resultOf(res *mcp.CallToolResult, told *toolcircuit.Result[any], err error)
 	return res, nil
 }
 
-// Hide is the hook for [server.Hooks.AddAfterListTools] that leaves out the tools which
-// [toolset.Visible] leaves out. The SDK's own filters will not do: a tool that they hide is not
-// found when it is called all the same, where this one is answered with a blocked result.
-//
-// With pages, one of which all tools would be hidden stays whole.
+// Hide is a hook for [server.Hooks.AddAfterListTools]. It removes the tools that [toolset.Visible]
+// leaves out. A page that would become empty stays whole. A call of a hidden tool is answered with a
+// blocked result; the SDK's own filters would make it "not found".
 func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
 	all := len(result.Tools)
 	result.Tools = toolset.Visible(ctx, g.set, result.Tools, mcp.Tool.GetName)
@@ -199,13 +202,13 @@ func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result
 	}
 }
 
-// Transport returns base, which if nil is [http.DefaultTransport], for the HTTP client of a
-// client's transport:
+// Transport returns a RoundTripper for the HTTP client of a client's transport. It sends by base; a
+// nil base is [http.DefaultTransport].
 //
 //	hc := &http.Client{Transport: mcpgocircuit.Transport(nil)}
 //	t, err := transport.NewStreamableHTTP(url, transport.WithHTTPBasicClient(hc))
 //
-// The SDK makes a text of the status of a response and drops its Retry-After; this RoundTripper
-// keeps both for the guard, so that a circuit judges by code, and notes a response that broke
+// The SDK turns the status of a response into a text and drops its Retry-After. The RoundTripper
+// keeps both for the guard, so that a circuit judges by code. It also notes a response that broke
 // off. It changes no request and no response.
 func Transport(base http.RoundTripper) http.RoundTripper { return shared.Transport(base, false) }

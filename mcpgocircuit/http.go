@@ -8,16 +8,17 @@ import (
 	"github.com/mark3labs/mcp-go/client/transport"
 )
 
-// HTTP is the transport of a client whose server is behind HTTP. Make one with [Guard.HTTP].
+// HTTP is the transport of a client whose server is behind HTTP. Make one with [Guard.HTTP]. All
+// methods are safe for concurrent use.
 type HTTP struct {
 	*Conn
 	mu   sync.Mutex
 	lost func(error)
 }
 
-// HTTP returns the transport of a client with a server, which it knows by name. dial makes the
-// SDK's transport for one session, such as a [transport.StreamableHTTP], and does not start it; it
-// is called from one goroutine at a time. Give its HTTP client a [Transport].
+// HTTP returns the transport of a client of the named server. dial makes the SDK's transport for one
+// session, such as a [transport.StreamableHTTP], and does not start it. It is called from one
+// goroutine at a time. A nil dial panics. Give the HTTP client of that transport a [Transport].
 func (g *Guard) HTTP(server string, dial func() (transport.Interface, error)) *HTTP {
 	if dial == nil {
 		panic("mcpgocircuit: Guard.HTTP: dial is nil")
@@ -39,7 +40,7 @@ func (g *Guard) HTTP(server string, dial func() (transport.Interface, error)) *H
 	return h
 }
 
-// SetProtocolVersion is for the client, which sets the version that it negotiated.
+// SetProtocolVersion sets the version that the client has negotiated. The client calls it.
 func (h *HTTP) SetProtocolVersion(version string) {
 	h.Conn.mu.Lock()
 	h.Conn.version = version
@@ -51,7 +52,7 @@ func (h *HTTP) SetProtocolVersion(version string) {
 	}
 }
 
-// RequiresLegacyProtocol reports whether the SDK's transport is one for legacy versions only.
+// RequiresLegacyProtocol reports whether the SDK's transport knows legacy versions only.
 func (h *HTTP) RequiresLegacyProtocol() bool {
 	line := h.session()
 	if line == nil {
@@ -62,7 +63,7 @@ func (h *HTTP) RequiresLegacyProtocol() bool {
 	return ok && t.RequiresLegacyProtocol()
 }
 
-// SetConnectionLostHandler sets what Client.OnConnectionLost sets.
+// SetConnectionLostHandler sets the handler of Client.OnConnectionLost. The client calls it.
 func (h *HTTP) SetConnectionLostHandler(handle func(error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

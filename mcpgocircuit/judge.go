@@ -12,8 +12,8 @@ import (
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// ToolError is how a result with isError is shown to a Classifier, as the error beside that
-// result. No rule knows it, so Policy.CountUnknown decides where no Classifier does.
+// ToolError is the error that a Classifier sees beside a result with isError. No rule knows it: where
+// no Classifier decides, Policy.CountUnknown does.
 type ToolError struct{ Result *mcp.CallToolResult }
 
 // Error returns the first text of the result, which is the server's.
@@ -27,13 +27,13 @@ func (e *ToolError) Error() string {
 }
 
 // Report tells the guard around a handler which error its result with isError stands for, and
-// returns err. The SDK keeps no more than the text of it:
+// returns err. The SDK keeps only the text of that error:
 //
 //	return mcp.NewToolResultError(mcpgocircuit.Report(ctx, err).Error()), nil
 //
 // In a handler for mcp.NewStructuredToolHandler or mcp.NewTypedToolHandler, return
-// mcpgocircuit.Report(ctx, err) in place of err. Of several the last one counts. Without a guard,
-// and with a nil err, Report does nothing else.
+// mcpgocircuit.Report(ctx, err) in place of err. The last Report of a call counts. Without a guard,
+// or with a nil err, Report only returns err. It is safe for concurrent use.
 func Report(ctx context.Context, err error) error {
 	if n, _ := ctx.Value(noteKey{}).(*note); n != nil && err != nil {
 		n.mu.Lock()

@@ -19,18 +19,21 @@ import (
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
 )
 
-// Stdio is the transport of a client whose server is a process that it starts. Make one with
-// [Guard.Stdio].
+// Stdio is the transport of a client whose server is a process that the transport starts. Make one
+// with [Guard.Stdio]. All methods are safe for concurrent use.
 type Stdio struct{ *Conn }
 
-// Stdio returns the transport of a client with a server, which it knows by name and starts as
-// command says. command returns a command that has not been started, without Stdin and Stdout; what
-// the server writes to stderr is dropped unless the command has a Stderr. It is called from one
-// goroutine at a time.
+// Stdio returns the transport of a client of the named server. command returns the command that
+// starts the server, with neither Stdin nor Stdout set. What the server writes to stderr is dropped,
+// except if the command has a Stderr. command is called from one goroutine at a time, and again when
+// the next request finds that the server has ended. A nil command panics.
 //
-// A server that dies is started again by the next request. A request ends with its context also
-// when the server has stopped reading and its pipe is full: a message that waited for others was
-// not sent, and one that was begun may still be delivered when the server reads on.
+// A request ends with its context, also when the server has stopped reading and its pipe is full. A
+// message that still waited for its turn was not sent. A message that was begun may be delivered
+// later, when the server reads on.
+//
+// Close ends the process by the end of its input, two seconds later by SIGTERM, and two seconds after
+// that by SIGKILL.
 func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
 	if command == nil {
 		panic("mcpgocircuit: Guard.Stdio: command is nil")
@@ -55,7 +58,7 @@ type process struct {
 	stdout io.ReadCloser
 	writer *shared.Writer
 	eof    chan struct{} // closed when the process writes no more
-	leave  chan struct{} // closed when nobody cares for what it writes
+	leave  chan struct{} // closed by Close
 	ended  chan struct{} // closed when it has ended after either
 	once   sync.Once
 

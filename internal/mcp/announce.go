@@ -10,9 +10,9 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Announcer tells who shows the tools of a Set when that hides some of them, and when they are
-// back: also at the moment that a cooldown is over, with no call made. Make one with NewAnnouncer.
-// All methods are safe for concurrent use.
+// Announcer calls functions when a Set hides tools, and when the tools are due back. The end of a
+// cooldown needs no call to be noticed. Make one with NewAnnouncer. All methods are safe for
+// concurrent use.
 type Announcer struct {
 	set  *toolset.Set
 	base context.Context
@@ -28,8 +28,8 @@ func NewAnnouncer(base context.Context, set *toolset.Set) *Announcer {
 	return &Announcer{set: set, base: base}
 }
 
-// Add adds one who is to be told, until remove is called. tell must not block. The first one starts
-// the one goroutine.
+// Add adds a function to be called until remove is called. tell must not block. The first Add starts
+// the Announcer's goroutine.
 func (a *Announcer) Add(tell func()) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,8 +97,8 @@ func (a *Announcer) hidden() map[[2]string]bool {
 	return hidden
 }
 
-// Bell calls a function of a user's, which may block, in a goroutine of its own: once for any
-// number of rings that come while it runs. The zero Bell is ready.
+// Bell calls a function that may block, in a goroutine of its own. Rings that come while it runs are
+// one more call after it. The zero Bell is ready. It is safe for concurrent use.
 type Bell struct {
 	mu             sync.Mutex
 	running, again bool

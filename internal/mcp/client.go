@@ -13,11 +13,16 @@ import (
 
 // Exchange is one request of a client, with results of type R over sessions of type S.
 //
-// A client has two levels: the tool's circuit and the one of its server. The server's takes the
-// blame for what got no answer; the tool's judges the answers. The order of a call is: the server's
-// circuit, with its probe; a session, which is renewed if it is gone; the tool's permit; the
-// request. So a call waits for a session under its own context, CallTimeout starts at sending, and
-// who leaves before that leaves nothing behind.
+// A client has two levels, the server's circuit and the tool's. The server's circuit takes the blame
+// for a request that got no answer; the tool's circuit judges the answers. A call takes these steps:
+//
+//  1. the server's circuit, and its probe if one is due,
+//  2. a session, which is renewed if it is gone,
+//  3. the tool's permit,
+//  4. the request.
+//
+// So a call waits for a session under its own context, and CallTimeout starts at sending. A caller
+// that leaves earlier holds no permit.
 type Exchange[S comparable, R any] struct {
 	Set     *toolset.Set
 	Servers *Servers
@@ -49,10 +54,10 @@ func (v *visit[S]) leave() {
 }
 
 // Call makes a guarded call of a tool. judge returns the value and the error by which the tool's
-// circuit judges an answer. told is what the guard has to say to the model, as that of [Serve].
+// circuit judges an answer. told is as in [Serve].
 //
-// A request is sent again once, on another session, if it was surely not executed, and after a 400
-// without side effects.
+// Call sends a request once more, on another session, if it was surely not executed, or if the answer
+// was 400 and the tool has no side effects.
 func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge func(R, error) (any, error)) (res R, told *toolcircuit.Result[any], err error) {
 	if c := x.Set.Circuit(ctx, tool); c != nil {
 		if x.Circuit != nil && c.Dependency() == x.Circuit.Dependency() {
@@ -199,8 +204,9 @@ func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Readin
 	return res, r
 }
 
-// gone notes that a session is gone, if so it is. A 400 is the call's own if it comes again. If it
-// does not, the call was not executed, but that is sure only of a tool without side effects.
+// gone notes a session that is gone. A 400 that comes again on another session is the call's own.
+// Otherwise the session was to blame, and the call was not executed; that is sure enough only for a
+// tool without side effects.
 func (x *Exchange[S, R]) gone(v *visit[S], r Reading, again bool, tool string) (_ Reading, neverAnswered bool) {
 	if r.Doubtful && !again && x.Line.Doubt(v.gen) {
 		r = Reading{Err: Lost(r.Err), Gone: true, Unsent: !x.writes(tool)}
@@ -208,11 +214,11 @@ func (x *Exchange[S, R]) gone(v *visit[S], r Reading, again bool, tool string) (
 	return r, r.Gone && x.Line.Gone(v.gen)
 }
 
-// settle records at the server's level how a request fared that was sent after so many answers,
-// and returns the kind that the rules give it.
+// settle records for the server's circuit how a request fared, and returns the kind that the rules
+// give it. before is the number of the server's answers when the request was sent.
 //
-// Whether a server that gave no answer in time is there shows in other answers, or in that to a
-// ping, for which the caller does not wait.
+// After a timeout the server is there if it has answered another request since, or if it answers a
+// ping. The caller does not wait for the ping.
 func (x *Exchange[S, R]) settle(ctx context.Context, v *visit[S], r Reading, timeout time.Duration, before uint64, neverAnswered bool) toolcircuit.Kind {
 	kind := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: r.Err}).Kind
 	switch late := kind == toolcircuit.KindTimeout || kind == toolcircuit.KindDeadline; {

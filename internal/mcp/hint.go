@@ -11,8 +11,8 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// Hint is what the transport of one request knows of its delivery and the SDK's error does not.
-// A nil Hint takes no notes. All methods are safe for concurrent use.
+// Hint is what the transport knows of the delivery of one request, where the SDK's error does not say
+// it. A nil Hint takes no notes. All methods are safe for concurrent use.
 type Hint struct {
 	// Shield says which statuses [Transport] keeps from an SDK that would give its session up.
 	Shield Shield
@@ -73,7 +73,7 @@ func (h *Hint) Written() {
 	h.written = true
 }
 
-// Answered notes that an answer has come, be it an error of JSON-RPC.
+// Answered notes that an answer has come, which may be an error of JSON-RPC.
 func (h *Hint) Answered() {
 	if h == nil {
 		return
@@ -173,7 +173,7 @@ func isURL(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Lost returns err as that of a call on a session that is gone: unavailable, whatever it says.
+// Lost returns err as the error of a call on a session that is gone. Its kind is always unavailable.
 func Lost(err error) error { return lost{err} }
 
 type lost struct{ error }
@@ -181,8 +181,8 @@ type lost struct{ error }
 func (e lost) Unwrap() error        { return e.error }
 func (e lost) Is(target error) bool { return target == io.ErrUnexpectedEOF }
 
-// Unanswered returns err as that of a request that got no answer: unavailable, unless the rules
-// know better or a marker in it says that it means nothing.
+// Unanswered returns err as the error of a request that got no answer: unavailable, except if the
+// rules know its kind, or a marker in it says that it counts for nothing.
 func Unanswered(err error) error {
 	p, _ := judge.Allow(context.Background())
 	if v, _ := p.Settle(context.Background(), nil, err); v.Kind == toolcircuit.KindUnknown && v.Effect == toolcircuit.EffectCount {
@@ -196,6 +196,6 @@ var judge = toolcircuit.MustNew("mcp", toolcircuit.Options{
 	Policy: toolcircuit.Policy{FailureThreshold: math.MaxInt, CountUnknown: true},
 })
 
-// Blameless returns the error of a lost call for the tool's own circuit, where the server's takes
-// the blame: the same kind, and it counts for nothing.
+// Blameless returns the error of a lost call for the tool's circuit, where the server's takes the
+// blame. It has the same kind and counts for nothing.
 func Blameless(err error) error { return toolcircuit.Benign(err) }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Line is the connection that a host uses, over the sessions that it has had, of type S. It has
-// its first session when it is made; a dead one is renewed when a call next needs it.
-// All methods are safe for concurrent use.
+// Line is the connection that a host uses, which outlives its sessions, of type S. It is made with
+// its first session. The next call that needs a session renews a dead one. All methods are safe for
+// concurrent use.
 type Line[S comparable] struct {
-	// Renew returns a session in the place of dead, the generation of which is gen. Its context
-	// ends after Timeout, not with any call. It may panic.
+	// Renew returns a session in the place of dead, whose generation is gen. Its context ends
+	// after Timeout, not with any call. It may panic. Nil: a dead session stays dead.
 	Renew func(ctx context.Context, dead S, gen int) (S, error)
 	// Retire closes a session that another has replaced, or that came too late. It runs in a
 	// goroutine of its own.
@@ -53,9 +53,9 @@ func (l *Line[S]) Now() (s S, gen int, dead bool) {
 	return l.session, l.gen, l.dead
 }
 
-// Gone notes that the session of a generation is no more. It reports whether that is news that
-// says nothing good of the server: the session has never answered. Of a session that has been
-// replaced it takes no notice.
+// Gone notes that the session of a generation has ended. It reports whether that was not known and
+// the session has never answered, which speaks against the server. It ignores a session that has been
+// replaced.
 func (l *Line[S]) Gone(gen int) (neverAnswered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,8 +71,8 @@ func (l *Line[S]) gone(gen int) (news bool) {
 }
 
 // Doubt notes that the session of a generation answered 400, and reports whether the session is to
-// blame. It is not if it took the place of one that did the same and has answered nothing since:
-// then the 400 is the call's own.
+// blame. The 400 is the call's own if the session took the place of one that answered 400, and has
+// answered nothing since.
 func (l *Line[S]) Doubt(gen int) (gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,9 +108,9 @@ func (l *Line[S]) Pause() (wait time.Duration, early bool) {
 // ErrClosed is the error of a line that was closed.
 var ErrClosed = errors.New("mcp: the guard is closed")
 
-// Await returns the session to use and its generation. If the session is dead it renews it, in a
-// goroutine of its own, one for all callers, who wait no longer than ctx. After a failed attempt
-// it pauses, up to a second, and returns that attempt's error meanwhile, except if now is true.
+// Await returns the session to use and its generation. It renews a dead session, in one goroutine for
+// all callers. A caller waits no longer than ctx. After a failed attempt there is a pause of up to a
+// second, in which Await returns that attempt's error, except if now is true.
 func (l *Line[S]) Await(ctx context.Context, now bool) (s S, gen int, err error) {
 	for {
 		l.mu.Lock()
@@ -208,8 +208,8 @@ func (l *Line[S]) end(a *attempt, heir S, err error) {
 	}
 }
 
-// Close ends the line: nothing renews it any more. It returns its session if that is none of the
-// host's, false otherwise.
+// Close ends the line: nothing renews it any more. It returns the current session, and whether that
+// is one that Renew made.
 func (l *Line[S]) Close() (heir S, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,8 +39,8 @@ func ToolName(name string) string {
 	return name
 }
 
-// Blocked returns what the model reads in place of a call's result: the JSON of r, and the same
-// as it would come over a wire, for _meta.
+// Blocked returns what the model reads in place of a call's result: the JSON of r, and the same as a
+// map, for _meta.
 func Blocked(r toolcircuit.Result[any]) (text string, meta map[string]any, err error) {
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -24,8 +24,8 @@ func (s *Server) Circuit(ctx context.Context, set *toolset.Set) *toolcircuit.Too
 	return set.Circuit(ctx, Prefix+s.Name)
 }
 
-// Servers are known by name, those without one as if they were one server. The zero Servers is
-// empty. All methods are safe for concurrent use.
+// Servers are the servers that a guard knows, by name. Those without a name are one server. The zero
+// Servers is empty. All methods are safe for concurrent use.
 type Servers struct {
 	named sync.Map // of *Server
 
@@ -52,7 +52,7 @@ func (s *Servers) home(tool string) *Server {
 	return s.homes[tool]
 }
 
-// Saw takes in that a server was seen with a tool.
+// Saw notes that a tool was seen at a server.
 func (s *Servers) Saw(tool string, at *Server) {
 	if s.home(tool) == at {
 		return
@@ -65,9 +65,9 @@ func (s *Servers) Saw(tool string, at *Server) {
 	Put(s.homes, tool, at, maxHomes)
 }
 
-// Raise takes in that tools have side effects by their annotations, where the config does not say
-// otherwise. Annotations only ever raise that: a server may say what it likes, and must not make a
-// write look harmless.
+// Raise notes that tools have side effects by their annotations, which holds where the config does
+// not say otherwise. Annotations can only add side effects: a server must not make a write look
+// harmless.
 func (s *Servers) Raise(set *toolset.Set, tools ...string) {
 	var news []string
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (s *Servers) writes(tool string) bool {
 	return s.raised[tool]
 }
 
-// Put puts a value into a map. If the map is full another value goes.
+// Put puts a value into a map. If the map has limit values, it first drops one.
 func Put[K comparable, V any](m map[K]V, key K, value V, limit int) {
 	if _, ok := m[key]; !ok && len(m) >= limit {
 		for other := range m {

@@ -10,12 +10,13 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// Transport returns base, which if nil is [http.DefaultTransport], with notes of each response in
-// the [Hint] of its request. The SDKs make a text of a status and drop its Retry-After.
+// Transport returns a RoundTripper that sends by base, and notes each response in the [Hint] of its
+// request. A nil base is [http.DefaultTransport]. The SDKs turn a status into a text and drop its
+// Retry-After.
 //
-// With shield, statuses that would make the SDK give its session up are handed on as 503, as the
-// Hint's Shield says; 408 and 529 always are. A response with an answer to the request in it is
-// handed on as it is, because that ends no session.
+// With shield it hands on 503 in place of a status that would make the SDK give its session up. The
+// Hint's Shield says for which statuses; 408 and 529 are always among them. A response that holds the
+// answer to its request is handed on as it is, because it ends no session.
 func Transport(base http.RoundTripper, shield bool) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

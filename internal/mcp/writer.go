@@ -18,10 +18,10 @@ func NewWriter() *Writer {
 	return &Writer{turn: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// Do calls send, once it is its turn, in a goroutine of its own, and returns what that returns, or
-// ctx's error when ctx ends first. The turn ends when send calls written or returns. The [Hint] in
-// ctx knows what was sent: a message whose turn did not come was not. One that was begun goes on
-// and may still be delivered. After Close it returns closed.
+// Do waits for its turn, calls send in a goroutine of its own, and returns what send returns, or ctx's
+// error if ctx ends first. The turn ends when send calls written or returns. A message whose turn did
+// not come was not sent; a message that was begun goes on and may still be delivered. Do notes which
+// in the [Hint] of ctx. After Close it returns closed.
 func (w *Writer) Do(ctx context.Context, closed error, send func(written func()) error) error {
 	h := HintOf(ctx)
 	select {
@@ -52,6 +52,6 @@ func (w *Writer) Do(ctx context.Context, closed error, send func(written func())
 	}
 }
 
-// Close lets those leave that wait for their turn. A message that is being written ends with the
+// Close ends the wait of all that wait for their turn. A message that is being written ends with the
 // pipe.
 func (w *Writer) Close() { w.once.Do(func() { close(w.closed) }) }
