@@ -23,14 +23,16 @@ type scripts struct {
 	cmds []*exec.Cmd
 }
 
-func newScripts(t *testing.T, script string) *scripts {
+// newScripts returns a connection whose processes run one script after the other, and the last of
+// them again and again.
+func newScripts(t *testing.T, run ...string) *scripts {
 	s := new(scripts)
 	guard := mcpgocircuit.New(newRig(t, "", toolset.Options{}).Set, mcpgocircuit.Options{})
 	t.Cleanup(guard.Close)
 	s.Stdio = guard.Stdio("fake", func() (*exec.Cmd, error) {
-		cmd := exec.Command("sh", "-c", script)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		cmd := exec.Command("sh", "-c", run[min(len(s.cmds), len(run)-1)])
 		s.cmds = append(s.cmds, cmd)
 		return cmd, nil
 	})
@@ -108,6 +110,21 @@ func TestCloseBesideRenewal(t *testing.T) {
 		s.Close()
 		s.ended(t)
 		load.Wait()
+		s.ended(t)
+	}
+}
+
+// A request that comes when the process is known to have ended, however early, goes out on another.
+func TestEndedBeforeItsFirstRequest(t *testing.T) {
+	for range 20 {
+		s := newScripts(t, `exit`, `while read line; do echo '{"jsonrpc":"2.0","id":1,"result":{}}'; done`)
+		require.NoError(t, s.Start(t.Context()))
+		pid := s.cmds[0].Process.Pid
+		eventually(t, time.Minute, func() bool { return syscall.Kill(pid, 0) != nil })
+		res, err := s.SendRequest(t.Context(), transport.JSONRPCRequest{JSONRPC: "2.0", ID: mcp.NewRequestId(int64(1)), Method: "x"})
+		require.NoError(t, err)
+		require.Equal(t, "{}", string(res.Result))
+		require.NoError(t, s.Close())
 		s.ended(t)
 	}
 }
