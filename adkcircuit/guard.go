@@ -24,22 +24,20 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Guard returns tools, each that can be run with its circuit around it, in a slice of its own. The
-// others, such as those that run at the provider, are in it as they are. The Set knows a tool by its
-// name. A nil set or tool panics.
+// Guard returns the tools in a new slice, each with its circuit around it. A tool that ADK does not run,
+// because the provider does, is in it as it is. The Set knows a tool by its name. A nil set or tool panics.
 //
 // ADK answers the model with the text of a tool's error. So a refused call returns the keys of a blocked
-// [toolcircuit.Result] in its place, and a failed call those of a failed one, and no OnToolErrorCallback
-// hears of them; AfterToolCallbacks do. Errors of the kinds canceled and deadline stay errors, because
-// they belong to the run. What a healthy call returned passes as it is.
+// [toolcircuit.Result], and a failed call those of a failed one. AfterToolCallbacks see them, and
+// OnToolErrorCallbacks do not. These pass as they are:
+//   - what a healthy call returned
+//   - errors of the kinds canceled and deadline, because they belong to the run
+//   - the confirmation flow, with [tool.WithConfirmation] inside or outside, too. A call that requests a
+//     confirmation, or whose confirmation was rejected, counts for nothing, and a probe's place is free again
 //
-// So does the confirmation flow, of [tool.WithConfirmation] too, whether it is outside or inside: a call
-// that requests a confirmation, or whose confirmation was rejected, counts for nothing, and a probe's
-// place is free again.
-//
-// The [tool.Context] of a tool is also that of [toolset.Permit.Context]: CallTimeout ends it, and
-// [toolcircuit.IsProbe] and [toolset.IdempotencyKey] know it. A function tool of ADK makes an error of a
-// panic, of which no rule knows what it is; a panic of another tool counts, and passes.
+// The [tool.Context] of a tool ends and has values as [toolset.Permit.Context] does: CallTimeout ends it,
+// and [toolcircuit.IsProbe] and [toolset.IdempotencyKey] work. A function tool of ADK turns a panic into an
+// error without a type, so its kind is unknown. A panic of another tool counts, and passes.
 func Guard(set *toolset.Set, tools ...tool.Tool) []tool.Tool {
 	if set == nil {
 		panic("adkcircuit: Guard: set is nil")

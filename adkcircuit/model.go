@@ -13,13 +13,13 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Model returns m as a model that is offered only those tools of an agent which [toolset.Visible] shows,
-// anew at each request. So a tool comes back by itself. The agent still knows a hidden tool, and Guard
-// refuses a call of it. A nil argument panics.
+// Model returns a model that offers m only the tools that [toolset.Visible] shows. It asks anew at each
+// request, so a tool comes back by itself. The agent still knows a hidden tool, and Guard refuses a call
+// of it. A nil argument panics.
 //
 // When the [toolset.Session] of the context says that the turn should end, m may call no function, and
-// calls in its answer are dropped. So a run ends with an answer. If nothing else is in that, it says that
-// the run stops.
+// calls in its answer are dropped. So a run ends with an answer. If nothing else is in the answer, it says
+// that the run stops.
 func Model(set *toolset.Set, m model.LLM) model.LLM {
 	if set == nil || m == nil {
 		panic("adkcircuit: Model: the set or the model is nil")

@@ -19,13 +19,13 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Guard returns tools, each with its circuit around it, in a slice of its own. The Set knows a tool by
-// its name. A nil set or tool panics.
+// Guard returns the tools in a new slice, each with its circuit around it. The Set knows a tool by its
+// name. A nil set or tool panics.
 //
-// The runner makes a result with is_error of an error, and its text "Error: " and that of the error. So
+// The runner turns an error into a result with is_error, whose text is "Error: " and that of the error. So
 // a refused call returns an error whose text is the JSON of a blocked [toolcircuit.Result], and a failed
-// call that of a failed one. Errors of the kinds canceled and deadline are returned as they are, because
-// they belong to the run. A healthy result and a panic pass.
+// call that of a failed one. A healthy result passes as it is, and so do errors of the kinds canceled and
+// deadline, because they belong to the run. A panic counts, and passes. The runner does not recover it.
 //
 // The context of a tool is [toolset.Permit.Context]. A Classifier sees the content that a tool returned.
 func Guard(set *toolset.Set, tools ...anthropic.BetaTool) []anthropic.BetaTool {

@@ -27,20 +27,21 @@ import (
 // Guard returns a middleware for [compose.ToolsNodeConfig].ToolCallMiddlewares, for all four kinds of
 // tools. A nil set panics.
 //
-// An error that a tool returns ends the run of an eino graph. So a refused call is answered with the
-// JSON of a blocked [toolcircuit.Result] as the tool's output, and a failed call with that of a
-// failed one. Errors of the kinds canceled and deadline stay errors, because they belong to the run.
-// What a healthy call returned is passed on as it is, and so are panics and interrupts: see
-// [compose.IsInterruptRerunError]. An interrupt counts for nothing, and a probe's place is free again.
+// An error of a tool ends the run of an eino graph. So the output of a refused call is the JSON of a
+// blocked [toolcircuit.Result], and the output of a failed call that of a failed one. These pass as they are:
+//   - what a healthy call returned
+//   - errors of the kinds canceled and deadline, because they belong to the run
+//   - panics
+//   - interrupts, as [compose.IsInterruptRerunError] knows them; they count for nothing, and a probe's
+//     place is free again
 //
 // The context of a tool is [toolset.Permit.Context]. The call of a streaming tool lasts until its
-// stream ends. CallTimeout bounds it until the first part, also where the tool ignores its context. A
+// stream ends. CallTimeout bounds it until the first part, also if the tool ignores its context. A
 // stream that breaks ends with the JSON of a failed Result, on a line of its own after the parts that
-// came. One that its reader closes is healthy if a part has come, otherwise it counts for nothing.
+// came. A stream that its reader closes is healthy if a part has come. Otherwise it counts for nothing.
 //
 // The Set and the session know a call by its name and arguments. A Classifier sees the output of a
-// tool that does not stream as the SDK's type, such as *[compose.ToolOutput]. A panic in a tool that
-// runs in a goroutine of its own, such as in one made by adk's agent tool, is the SDK's error.
+// tool that does not stream as the SDK's type, such as *[compose.ToolOutput].
 func Guard(set *toolset.Set) compose.ToolMiddleware {
 	if set == nil {
 		panic("einocircuit: Guard: set is nil")
@@ -73,8 +74,8 @@ func part(text string) *schema.ToolResult {
 
 func one[T any](part T) *schema.StreamReader[T] { return schema.StreamReaderFromArray([]T{part}) }
 
-// guard returns the middleware for one kind of endpoint. say makes an output of a text. follow, for
-// an output that is a stream, returns one that settles the call at its end; nil for any other.
+// guard returns the middleware for one kind of endpoint. say makes an output of a text. follow returns
+// an output whose stream settles the call at its end. It is nil for a kind that does not stream.
 func guard[E ~func(context.Context, *compose.ToolInput) (Out, error), Out any](
 	set *toolset.Set, say func(text string) Out, follow func(*call, Out) Out) func(E) E {
 	return func(next E) E {

@@ -17,10 +17,9 @@ type place struct {
 	City string `json:"city" jsonschema:"required"`
 }
 
-// start makes a tool runner for each question. The lines with anthropiccircuit are all that circuits
-// need, one of All and AllStreaming in place of the runner's own, and the one with toolset a session. The
-// SDK's two retries are off: they wait inside the request, where nobody sees that the provider is down
-// (examples/llm counts that).
+// start makes a tool runner for each question. The two lines with anthropiccircuit are all that circuits
+// need, and the one with toolset a session. The SDK's two retries are off: they wait inside the request,
+// where nobody sees that the provider is down (examples/llm counts that).
 func start(_ context.Context, rig demo.Rig) (demo.Ask, error) {
 	client := anthropic.NewClient(option.WithBaseURL(rig.URL), option.WithAPIKey("key"), option.WithMaxRetries(0))
 	var tools []anthropic.BetaTool
@@ -36,35 +35,31 @@ func start(_ context.Context, rig demo.Rig) (demo.Ask, error) {
 		tools = append(tools, t)
 	}
 	tools = anthropiccircuit.Guard(rig.Set, tools...)
-	return func(ctx context.Context, session *toolset.Session, question string) (answer string, err error) {
+	return func(ctx context.Context, session *toolset.Session, question string) (string, error) {
 		ctx = toolset.WithSession(ctx, session)
 		params := anthropic.BetaToolRunnerParams{BetaMessageNewParams: anthropic.BetaMessageNewParams{
 			Model:     "claude",
 			MaxTokens: 1000,
 			Messages:  []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock(question))},
 		}}
-		var last *anthropic.BetaMessage
 		if rig.Stream {
-			runner := client.Beta.Messages.NewToolRunnerStreaming(tools, params)
-			for events := range anthropiccircuit.AllStreaming(ctx, rig.Set, runner) {
-				for _, err := range events {
-					if err != nil {
-						return "", err
-					}
-				}
-			}
-			last = runner.LastMessage()
-		} else {
-			for message, err := range anthropiccircuit.All(ctx, rig.Set, client.Beta.Messages.NewToolRunner(tools, params)) {
-				if err != nil {
-					return "", err
-				}
-				last = message
-			}
+			return streamed(ctx, rig.Set, client.Beta.Messages.NewToolRunnerStreaming(tools, params))
 		}
-		for _, block := range last.Content {
-			answer += block.Text
+		var last *anthropic.BetaMessage
+		for message, err := range anthropiccircuit.All(ctx, rig.Set, client.Beta.Messages.NewToolRunner(tools, params)) {
+			if err != nil {
+				return "", err
+			}
+			last = message
 		}
-		return cmp.Or(answer, "(no answer)"), nil // from a model that calls tools although it may not
+		return textOf(last), nil
 	}, nil
+}
+
+// textOf returns what a message says.
+func textOf(message *anthropic.BetaMessage) (text string) {
+	for _, block := range message.Content {
+		text += block.Text
+	}
+	return cmp.Or(text, "(no answer)") // of a model that calls tools although it may not
 }

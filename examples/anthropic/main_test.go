@@ -12,7 +12,7 @@ var source string
 
 func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
 
-func TestLines(t *testing.T) { demotest.Lines(t, source, 4) } // one of All and AllStreaming is enough
+func TestLines(t *testing.T) { demotest.Lines(t, source, 3) }
 
 func Example() {
 	main()

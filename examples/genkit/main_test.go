@@ -1,12 +1,24 @@
 package main
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/toolcircuit/toolcircuit/examples/internal/demotest"
 )
 
+//go:embed agent.go
+var source string
+
+//go:embed glue.go
+var glue string
+
 func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
+
+func TestLines(t *testing.T) {
+	demotest.Code(t, glue, 32)
+	demotest.Lines(t, source, 3, "guard(", "offer(")
+}
 
 func Example() {
 	main()

@@ -11,7 +11,7 @@ import (
 
 // transport is an [http.RoundTripper] with a circuit per host. The Set knows a host as a tool of
 // that name, so its config gives a host its policy. A refusal is the error of the round trip. A
-// status counts as [toolcircuit.HTTPStatus] says, and the caller gets its response all the same.
+// status counts as [toolcircuit.HTTPStatus] says, and the caller still gets the response.
 //
 // A call lasts until its body is read or closed. CallTimeout bounds it until the first byte of the
 // body. To use this elsewhere, copy this file and internal/stream/stream.go.

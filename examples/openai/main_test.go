@@ -12,7 +12,7 @@ var source string
 
 func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
 
-func TestLines(t *testing.T) { demotest.Lines(t, source, 5) }
+func TestLines(t *testing.T) { demotest.Lines(t, source, 9, "StopReason", "ends", `"none"`) }
 
 func Example() {
 	main()

@@ -11,12 +11,12 @@ import (
 // errFlows is the cause with which the bounded context ends when the first part has come.
 var errFlows = errors.New("stream: the first part has come")
 
-// Context returns the context of an operation whose answer is a stream. It is ctx with the values of
-// what prepare, the Context method of a permit, makes of it, and it ends as that does. After flows it
-// ends only with ctx and with end. A permit that is settled after flows is not judged by CallTimeout.
+// Context returns the context of an operation whose answer is a stream. prepare is the Context method of
+// a permit. The context has the values of prepare's, and ends when that ends. After flows it ends only with
+// ctx and with end. A permit that is settled after flows is not judged by CallTimeout.
 //
-// Call flows when the first part has come, and end when the stream is over. Both may be called
-// again, and from any goroutine.
+// Call flows when the first part has come, and end when the stream is over. Both are safe to call again,
+// and from any goroutine.
 func Context(ctx context.Context, prepare func(context.Context) context.Context) (stream context.Context, flows, end func()) {
 	first, came := context.WithCancelCause(ctx)
 	bounded := prepare(first)

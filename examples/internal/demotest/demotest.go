@@ -4,6 +4,7 @@ package demotest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,7 +98,7 @@ func (r *rig) ask(ctx context.Context, refused int) (answer string, stop toolset
 func Test(t *testing.T, rt demo.Runtime) {
 	for mode, stream := range map[string]bool{"whole": false, "streamed": true} {
 		for name, test := range map[string]func(*rig){
-			"outage": outage, "hang": hang, "end of the turn": endTurn, "canceled": canceled,
+			"outage": outage, "hang": hang, "end of the turn": endTurn, "canceled": canceled, "long answer": long,
 		} {
 			t.Run(mode+" "+name, func(t *testing.T) { test(newRig(t, rt, stream)) })
 		}
@@ -165,6 +166,14 @@ func hang(r *rig) {
 	require.Equal(r, toolcircuit.StateOpen, r.set.Circuit(r.Context(), "forecast").State())
 }
 
+// long: an answer of the model that flows is not cut, however long it takes beside CallTimeout.
+func long(r *rig) {
+	r.script(steps(forecasts(1), demo.Says{Text: "It takes its time.", Between: func() { r.now.Add(time.Hour) }}))
+	answer, _, err := r.ask(r.Context(), 100)
+	require.NoError(r, err)
+	require.Equal(r, "It takes its time.", answer)
+}
+
 // endTurn: a run whose session ends the turn ends with an answer, whatever its model does.
 func endTurn(r *rig) {
 	r.weather.Down.Store(true)
@@ -205,16 +214,30 @@ func canceled(r *rig) {
 }
 
 // Lines fails unless that many lines in the functions of a file are there for circuits alone: those that
-// mention them.
-func Lines(t *testing.T, source string, want int) {
+// mention them, or one of words.
+func Lines(t *testing.T, source string, want int, words ...string) {
 	t.Helper()
+	words = append(words, "circuit.", "toolset.")
 	var found []string
 	for line := range strings.Lines(source) {
 		code, _, _ := strings.Cut(line, "//")
-		if !strings.HasPrefix(code, "func ") && !strings.Contains(code, "return func") &&
-			(strings.Contains(code, "circuit.") || strings.Contains(code, "toolset.")) {
+		mentions := func(word string) bool { return strings.Contains(code, word) }
+		if !strings.HasPrefix(code, "func ") && !mentions("return func") && slices.ContainsFunc(words, mentions) {
 			found = append(found, strings.TrimSpace(code))
 		}
 	}
 	require.Len(t, found, want, "%s", strings.Join(found, "\n"))
+}
+
+// Code fails unless a file has that many lines of code below its imports.
+func Code(t *testing.T, source string, want int) {
+	t.Helper()
+	_, body, _ := strings.Cut(source, "\n)\n")
+	n := 0
+	for line := range strings.Lines(body) {
+		if code, _, _ := strings.Cut(line, "//"); strings.TrimSpace(code) != "" {
+			n++
+		}
+	}
+	require.Equal(t, want, n)
 }
