@@ -12,8 +12,13 @@ import (
 
 // relay returns a stream with the parts of from, which settles c at its end. say makes a part of a
 // text. Two goroutines work for it, because from may hang whatever its context says. They end with
-// the call; the one that waits for a part of such a stream ends with that part.
+// the call, except that the one that waits for a part of such a stream ends with that part. A nil stream
+// is handed on, as without a guard.
 func relay[T any](c *call, from *schema.StreamReader[T], say func(text string) T) *schema.StreamReader[T] {
+	if from == nil {
+		c.over(nil, nil)
+		return nil
+	}
 	to, w := schema.Pipe[T](0)
 	parts, done := make(chan received[T]), make(chan struct{})
 	go read(from, parts, done)

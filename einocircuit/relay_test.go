@@ -164,6 +164,21 @@ func TestStreamPanics(t *testing.T) {
 	})
 }
 
+// A tool that returns no stream does not end the program, and holds nobody's place.
+func TestStreamNil(t *testing.T) {
+	run(t, kinds["invokable"], nil, nil, func(r *rig) {
+		endpoint := einocircuit.Guard(r.set).Streamable(func(context.Context, *compose.ToolInput) (*compose.StreamToolOutput, error) {
+			return &compose.StreamToolOutput{}, nil
+		})
+		out, err := endpoint(r.Context(), &compose.ToolInput{Name: "web_search"})
+		require.NoError(r, err)
+		require.Nil(r, out.Result)
+		synctest.Wait()
+		require.Len(r, r.calls, 1)
+		require.Zero(r, r.set.Snapshot().Circuits[0].InFlight)
+	})
+}
+
 type panicking struct{ named }
 
 func (panicking) StreamableRun(context.Context, string, ...tool.Option) (*schema.StreamReader[string], error) {
