@@ -32,22 +32,22 @@ func guard(set *toolset.Set, name string, m model) model {
 			}
 			inner, flows, end := stream.Context(ctx, permit.Context)
 			defer end()
-			came := toolcircuit.ErrNoReturn
-			defer func() { permit.Settle(ctx, nil, came) }()
+			outcome := toolcircuit.ErrNoReturn
+			defer func() { permit.Settle(ctx, nil, outcome) }()
 			for part, err := range m(inner, prompt) {
 				if err != nil {
-					_, came = permit.Settle(ctx, nil, err)
-					yield("", came)
+					_, outcome = permit.Settle(ctx, nil, err)
+					yield("", outcome)
 					return
 				}
 				flows()
-				came = nil // whatever the reader does now
+				outcome = nil // whatever the reader does now
 				if !yield(part, nil) {
 					return
 				}
-				came = toolcircuit.ErrNoReturn
+				outcome = toolcircuit.ErrNoReturn
 			}
-			came = nil
+			outcome = nil
 		}
 	}
 }
