@@ -369,21 +369,16 @@ func (f *Fleet) retention(s *state) time.Duration {
 	return max(f.o.Retention, 2*min(longest, math.MaxInt64/2))
 }
 
-// acquire claims the probe for a fence, or renews its lease. A claim that is not answered is given
-// back.
-func (f *Fleet) acquire(ctx context.Context, m *member, c *ToolCircuit, s *state, fence Fence) (v View, ok bool) {
+// acquire claims the probe for a fence, or renews its lease.
+func (f *Fleet) acquire(ctx context.Context, m *member, c *ToolCircuit, s *state, fence Fence, lease time.Duration) (View, bool) {
 	a := AcquireRequest{
 		Terms: f.terms(c, s),
 		Fence: fence,
 		Early: s.State == StateOpen && s.gate.answered,
 		Epoch: s.epoch,
 	}
+	a.Lease = lease
 	a.Lost = s.lost(c.clock.Now(), a.Retention)
-	defer func() {
-		if !ok {
-			f.giveBack(m, fence, a.Terms)
-		}
-	}()
 	return request(ctx, f, health.Claim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
 }
 
@@ -439,14 +434,17 @@ func (f *Fleet) pay(ctx context.Context, m *member, c *ToolCircuit, d *debt) boo
 func (f *Fleet) reclose(ctx context.Context, m *member, c *ToolCircuit) {
 	s := c.state.Load()
 	fence := Fence(crand.Text())
-	v, ok := f.acquire(ctx, m, c, s, fence)
-	if ok && v.Fence == fence {
-		t := f.terms(c, s)
-		t.ProbeSuccesses = 1
-		v, ok = f.settle(ctx, m.key, fence, Settlement{Terms: t, Result: ProbeOK})
+	t := f.terms(c, s)
+	ok := false
+	defer func() {
 		if !ok {
 			f.giveBack(m, fence, t)
 		}
+	}()
+	v, ok := f.acquire(ctx, m, c, s, fence, t.Lease)
+	if ok && v.Fence == fence {
+		t.ProbeSuccesses = 1
+		v, ok = f.settle(ctx, m.key, fence, Settlement{Terms: t, Result: ProbeOK})
 	}
 	if ok {
 		f.heard(ctx, c, v)
@@ -709,13 +707,11 @@ func (f *Fleet) renewal(c *ToolCircuit) (in time.Duration, some bool) {
 // renew renews the lease of the probe that a circuit has.
 func (f *Fleet) renew(ctx context.Context, m *member, c *ToolCircuit) bool {
 	s, now := c.state.Load(), c.clock.Now()
-	a := AcquireRequest{Terms: f.terms(c, s), Fence: s.account.fence, Epoch: s.epoch}
-	a.Lease = min(a.Lease, s.ProbeTimeout-now.Sub(s.gate.from))
-	a.Lost = s.lost(now, a.Retention)
-	v, ok := request(ctx, f, health.Claim, func(ctx context.Context) (View, error) { return f.store.Acquire(ctx, m.key, a) })
+	fence, lease := s.account.fence, min(f.lease(s), s.ProbeTimeout-now.Sub(s.gate.from))
+	v, ok := f.acquire(ctx, m, c, s, fence, lease)
 	if ok {
 		c.advance(ctx, time.Time{}, func(s state, in input) (state, bool) {
-			return s.renewed(in, a.Fence, v.later(in.now.Sub(now)), now.Add(a.Lease))
+			return s.renewed(in, fence, v.later(in.now.Sub(now)), now.Add(lease))
 		})
 		c.deliverAside()
 	}

@@ -303,8 +303,8 @@ func (s state) adopt(in input, v View) (state, bool) {
 			s.since = began
 		}
 		s.gate = &gate{from: s.since, byCurve: !v.Asked, told: max(in.now.Sub(s.since)+v.Remaining, 1)}
-		if end := in.now.Add(v.Remaining + time.Millisecond); owed != nil && owed.kind == owedOpening && s.askedUntil(s.trouble).After(end) {
-			s = s.owes(owed)
+		if end := in.now.Add(v.Remaining + time.Millisecond); owed != nil && s.askedUntil(s.trouble).After(end) {
+			s = s.owes(&debt{kind: owedOpening})
 		}
 	default:
 		s.rule = RuleFleet
@@ -579,7 +579,14 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 	case !tried || !reachable:
 		return nil, tried
 	}
-	v, answered := f.acquire(context.WithoutCancel(ctx), m, c, s, fence)
+	var v View
+	answered := false
+	defer func() { // also if the store ends the goroutine
+		if !answered || v.Fence == fence && !admitted {
+			f.giveBack(m, fence, f.terms(c, after))
+		}
+	}()
+	v, answered = f.acquire(context.WithoutCancel(ctx), m, c, s, fence, f.lease(s))
 	after = step(func(now state, in input) (state, bool) {
 		switch {
 		case answered:
@@ -593,9 +600,6 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 	})
 	if admitted {
 		return after, true
-	}
-	if v.Fence == fence {
-		f.giveBack(m, fence, f.terms(c, after))
 	}
 	return nil, true
 }

@@ -1106,6 +1106,8 @@ func TestFleetRenewal(t *testing.T) {
 			a.refused()
 			require.NotEmpty(t, store.Record(key).Fence)
 		}
+		claims, _ := a.store.Requests(storetest.Acquire)
+		require.LessOrEqual(t, claims, 1+30, "one for each third of the lease")
 		time.Sleep(100 * time.Millisecond)
 		b.runs(nil)
 		synctest.Wait()
@@ -1368,5 +1370,19 @@ func TestFleetClosedAfterOpening(t *testing.T) {
 		}
 		allAre(t, closed, w)
 		require.False(t, store.Record(key).Open)
+	})
+}
+
+// A Fleet whose circuits nobody uses still finds that its store answers again.
+func TestFleetIdleRecovers(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].runs(nil)
+		w[0].store.Set(storetest.Fault{Err: errDown})
+		time.Sleep(time.Minute)
+		require.Equal(t, toolcircuit.SharedDegraded, w[0].Snapshot().Shared)
+		w[0].store.Set(storetest.Fault{})
+		time.Sleep(2 * time.Second)
+		require.Equal(t, toolcircuit.SharedOK, w[0].Snapshot().Shared)
+		require.Len(t, w[0].news, 2)
 	})
 }
