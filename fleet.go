@@ -20,12 +20,12 @@ import (
 // other workers under the same keys. One worker finds a dependency down and all stop; one probe in
 // the whole fleet tries whether it is back; a restarted worker knows what the others know.
 //
-// The store is never the outage. A call waits for it at most OpTimeout, and a probe twice that; a
-// closed circuit and one that refuses do not ask it at all. If it does not answer, each circuit
-// goes on by itself.
+// The store is never the outage. A closed circuit that is in use and one that refuses do not ask
+// it at all. Another call waits for it at most OpTimeout, and a probe twice that. If the store does
+// not answer, each circuit goes on by itself.
 //
-// A Fleet owns two goroutines until Close, and one for each hook that runs. It keeps its circuits
-// by weak pointer. All methods are safe for concurrent use.
+// A Fleet owns two goroutines until Close, and one for each hook that runs. It does not keep its
+// circuits alive. All methods are safe for concurrent use.
 type Fleet struct {
 	store  Store
 	o      FleetOptions
@@ -52,20 +52,20 @@ type Fleet struct {
 type FleetOptions struct {
 	// OpTimeout is the longest wait for one answer of the store. Zero: 50ms.
 	OpTimeout time.Duration
-	// Poll is the time between two looks at the circuits in use, in case a change was not heard
-	// of; it varies by a tenth. While the subscription is interrupted it is under a second. Zero:
+	// Poll is the time between two Loads of the circuits in use, because news of a change may be
+	// lost. It varies by a tenth, and is at most 1s while the subscription is interrupted. Zero:
 	// 5s.
 	Poll time.Duration
-	// Lease is how long a worker that has the probe keeps it without a word, so that another can
-	// probe if it dies. The Fleet renews it while the probe runs, up to Policy.ProbeTimeout. It
-	// must be longer than OpTimeout. Zero: 10s, or twice OpTimeout if that is longer.
+	// Lease is how long a worker keeps the probe without renewing it. If the worker dies, another
+	// can probe after that. The Fleet renews it while the probe runs, up to Policy.ProbeTimeout.
+	// Lease must be longer than OpTimeout. Zero: 10s, or twice OpTimeout if that is longer.
 	Lease time.Duration
-	// Retention is how long the store keeps a record that nobody changes, after it is over. It is
-	// at least twice the longest wait of a circuit's policy. Zero: 1h.
+	// Retention is how long the store keeps a record after its wait is over or it has closed. Less
+	// than twice the longest wait of a circuit's policy counts as that. Zero: 1h.
 	Retention time.Duration
-	// OnEvent hears when the store is given up on and when it answers again: an Event with only
-	// Type, At and Err. It is called in order, one at a time, with no lock held, and delays nothing.
-	// A panic in it is dropped.
+	// OnEvent hears when the store is given up on (store_error) and when it answers again
+	// (recovered). The Event has only Type, At and Err. OnEvent is called in order, one at a time,
+	// with no lock held, and delays nothing. A panic in it is dropped. Nil: nobody hears.
 	OnEvent func(context.Context, Event)
 }
 
@@ -152,10 +152,13 @@ func (o *FleetOptions) complete() error {
 	return nil
 }
 
-// Join makes a circuit share its state under a key, which is the same in all workers and says
-// whose failures are common: the dependency, and the tenant or the endpoint where that matters. It
-// must come before the circuit's first call. An empty key, one that a living circuit of this
-// Fleet has, a circuit that is in a Fleet already, and a closed Fleet are errors.
+// Join makes a circuit share its state under a key. The key is the same in all workers and says
+// whose failures are common: the dependency, and the tenant or the endpoint where that matters.
+// Join must come before the circuit's first call. These are errors:
+//
+//   - an empty key, or one that a living circuit of this Fleet has,
+//   - a circuit that is in a Fleet already,
+//   - a closed Fleet.
 func (f *Fleet) Join(c *ToolCircuit, key string) error {
 	ci := c.made()
 	if key == "" {
@@ -210,9 +213,9 @@ func (f *Fleet) drop(key string, m *member) {
 	delete(f.busy, m)
 }
 
-// Leave makes a circuit go on alone with the state that it has. What it owes the store is
-// dropped, and a probe that it holds is another worker's when its lease ends. A circuit that is
-// not in this Fleet stays as it is.
+// Leave makes a circuit go on alone with the state that it has. News that the store has not been
+// told yet is dropped. If the circuit has the probe, another worker can have it when the lease
+// ends. A circuit that is not in this Fleet stays as it is.
 func (f *Fleet) Leave(c *ToolCircuit) {
 	m := c.made().member.Load()
 	if m == nil || m.fleet != f {
@@ -233,10 +236,10 @@ func (m *member) leave(c *ToolCircuit) {
 	c.member.CompareAndSwap(m, nil)
 }
 
-// Close ends the Fleet. What its circuits owe the store is tried once, up to the first that
-// fails; probes that they hold are given back; then they go on alone. Close waits for the Fleet's
-// goroutines and returns ctx's error if that ends first, which takes a Store that does not heed
-// its context. A second Close does nothing.
+// Close ends the Fleet. It tries once to tell the store what it has not been told yet and to give
+// back probes, up to the first request that fails. Then the circuits go on alone. Close waits for
+// the Fleet's goroutines. If ctx ends first, which takes a Store that ignores its context, Close
+// returns ctx's error. A second Close does nothing.
 func (f *Fleet) Close(ctx context.Context) error {
 	f.mu.Lock()
 	closed, members := f.closed, f.members
@@ -291,7 +294,7 @@ func (m *member) tool() *ToolCircuit {
 	return nil
 }
 
-// attend makes the rhythm look at a member whose circuit has come to the state s, if it must.
+// attend makes the rhythm look at a member if the new state s of its circuit asks for that.
 func (m *member) attend(s *state) {
 	if s.use == useAlone || !s.active() {
 		return

@@ -14,47 +14,48 @@ import (
 // does the asking. Package storetest has the suite that a Store must pass.
 //
 // Each method is one atomic step on one record, on the Store's own clock. Only durations cross
-// the interface, so that the workers' clocks need not agree. Each method answers with the View
-// that results, changed or not: a request that comes too late is no error. An error means that
-// the request may or may not have been carried out; asking again is always safe. A method
-// heeds its context and returns soon after that ends. All methods are safe for concurrent use.
+// the interface, so the workers' clocks need not agree. Each method returns the View that
+// results, whether it changed the record or not: a request that comes too late is no error.
+// After an error the request may or may not have been carried out. Asking again is always safe.
+// A method returns soon after its context ends. All methods are safe for concurrent use.
 //
-// A change gives the record a new Epoch: the microseconds since 1970, but at least one more than
-// before and than the Epoch in the request. So a store that lost its last writes does not give an
-// epoch twice. A change also tells Watch. Renewing a lease is no change.
+// A change gives the record a new Epoch and is passed to Watch. The Epoch is the microseconds
+// since 1970, and at least one more than the record's last and than the request's. So a store
+// that lost its last writes does not give an Epoch twice. Renewing a lease is no change.
 //
-// A record is dropped Terms.Retention after what it says is over: the cooldown or the lease of an
-// open one, the last change of a closed one.
+// A record is dropped Terms.Retention after it is over: after the wait and the lease of an open
+// one, after the last change of a closed one.
 type Store interface {
 	// Load returns the Views of the keys, in their order: the zero View where there is no record.
 	Load(ctx context.Context, keys []string) ([]View, error)
 
 	// Trip opens a record that is closed and has the request's Epoch. Its generation fades by
-	// [Terms.Fade] first, and then rises by one, except for a Pause. A missing record opens with
+	// [Terms.Fade] first and then rises by one, except for a Pause. A missing record opens with
 	// Opening.Generation.
 	//
-	// If the record is open and cools, Trip can only move the end of the wait later: to Wait
-	// from now if the dependency Asked for that, otherwise to what the curve gives from the
-	// opening if an asked wait has replaced it. Any other record stays as it is: a closed one of
-	// another Epoch because the failures are older than its closing, one that is probed or due
-	// because only a probe decides there.
+	// While an open record waits, Trip can only move the end of the wait later. If the dependency
+	// Asked, the new end is Wait from now. Otherwise it is what the curve gives from the opening,
+	// where an asked wait has replaced that.
+	//
+	// Trip leaves any other record as it is. If a closed one has another Epoch, the failures are
+	// older than its closing. If the wait is over or a probe runs, only the probe decides.
 	Trip(ctx context.Context, key string, t TripRequest) (View, error)
 
 	// Acquire claims the probe of an open record whose wait and lease are over, or renews the
-	// lease of the Fence that has it. The claim is granted iff the View has the request's Fence.
-	// Early skips the rest of a wait that the dependency did not ask for. A missing record is
-	// made of Lost first, with its wait over; without Lost the answer is the zero View.
+	// lease of the Fence that has the probe. The claim is granted iff the View has the request's
+	// Fence. Early skips the rest of a wait that the dependency did not ask for. A missing record
+	// is first made from Lost, with its wait over; without Lost the zero View is returned.
 	Acquire(ctx context.Context, key string, a AcquireRequest) (View, error)
 
-	// Settle ends the probe of a Fence. If the record has another Fence, or none, it stays as it
-	// is: the holder has lost its lease to another.
+	// Settle ends the probe of a Fence. A record with another Fence, or none, stays as it is: the
+	// holder has lost the probe.
 	Settle(ctx context.Context, key string, f Fence, o Settlement) (View, error)
 
-	// Watch calls changed with each change that any worker makes, and resync when changes may
-	// have been missed: at least once as soon as it listens, and after each interruption. A store
-	// that cannot push calls resync from time to time. Neither function blocks, and both may be
-	// called from any goroutine, but not after Watch has returned. Watch returns when ctx ends or it can listen no
-	// longer; the Fleet then calls it again. Delivery is at most once and in any order.
+	// Watch calls changed with each change that any worker makes, at most once and in any order.
+	// It calls resync when changes may have been missed: as soon as it listens, and after each
+	// interruption. A store that cannot push calls resync from time to time. Both functions
+	// return at once and may be called from any goroutine, but not after Watch has returned.
+	// Watch returns when ctx ends or when it can listen no longer. The Fleet then calls it again.
 	Watch(ctx context.Context, changed func(key string, v View), resync func()) error
 }
 
@@ -68,46 +69,47 @@ type Resetter interface {
 // View is a record as it is when the Store answers. The zero View is that of a key without a
 // record, which counts as closed.
 type View struct {
-	Open       bool
-	Generation int           // openings in memory; of a closed record as it closed, before it fades
-	Epoch      uint64        // rises with each change
-	Remaining  time.Duration // until a probe may go; 0 once that is over, and when closed
-	// LeaseRemaining is until another may claim the probe; 0 if none is out, or its lease is over.
-	LeaseRemaining time.Duration
-	Fence          Fence         // that has the probe, also when its lease is over
-	Asked          bool          // the dependency itself asked for the wait
+	Open           bool
+	Generation     int           // openings in memory; a closed record has those at its closing
+	Epoch          uint64        // rises with each change
+	Remaining      time.Duration // until a probe may go; 0 once that is over, and when closed
+	LeaseRemaining time.Duration // until another worker may claim the probe; 0 if it may now
+	Fence          Fence         // of the probe, also after its lease; "": no probe is out
+	Asked          bool          // the dependency asked for the wait
 	Cause          Kind          // of the opening
 	Failures       int           // that the opening rule counted
 	Age            time.Duration // since the record opened or, if closed, since it closed
 }
 
-// Fence names one claim of a probe. The worker draws it at random and never uses it again. "" is
-// none.
+// Fence names one claim of a probe. The worker draws it at random and never uses it again. The
+// empty Fence is none.
 type Fence string
 
 // Terms are what the policy of the asking circuit and its Fleet set for one request. They are
-// valid and complete. A Store on a clock that stepped back cuts what a record says to these
-// before it carries out a request: a wait to MaxRetryAfter from now if it was asked for, otherwise
-// to MaxCooldown, and a lease to Lease.
+// valid and complete.
+//
+// They also bound the times of a record, which a clock that stepped back may have moved away.
+// Before a Store carries out a request, it cuts the wait to MaxRetryAfter from now if the
+// dependency asked for it, otherwise to MaxCooldown from now, and the lease to Lease from now.
 type Terms struct {
 	Cooldown, MaxCooldown time.Duration // as in Policy
 	Multiplier, Jitter    float64       // as in Policy
-	Draw                  float64       // the share of Jitter that this request gets, from 0 up to 1
+	Draw                  float64       // the share of Jitter for this request, from 0 up to 1
 	MaxRetryAfter         time.Duration // cap on a wait that the dependency asked for
 	ProbeSuccesses        int           // in a row that close the record
 	Lease                 time.Duration // of a probe, from now
 	Retention             time.Duration
 }
 
-// Curve is the wait before the probe after an opening that gives the record this generation, if
-// the dependency asks for none: min(Cooldown * Multiplier^(generation-1), MaxCooldown), longer by
-// Jitter*Draw of it. At the cap it makes room for that below MaxCooldown.
+// Curve returns the wait after the opening with that generation, if the dependency asks for none:
+// min(Cooldown * Multiplier^(generation-1), MaxCooldown), longer by Jitter*Draw of it. It never
+// exceeds MaxCooldown: near it the part without jitter is shorter.
 func (t Terms) Curve(generation int) time.Duration {
 	return t.rules().spread(generation, t.Draw)
 }
 
-// Fade returns what is left of a generation after the record has been closed for that long: it
-// falls by one after the wait, without jitter, that the curve gives for it, and so on.
+// Fade returns what is left of a generation after the record has been closed for that long. A
+// generation falls by one after its wait on the curve, without jitter, and so on.
 func (t Terms) Fade(generation int, closed time.Duration) int {
 	began := time.Unix(0, 0)
 	s := state{rules: t.rules(), State: StateClosed, openings: generation, calm: began}
@@ -121,9 +123,9 @@ func (t Terms) rules() *rules {
 // Opening is what a worker knows of an opening.
 type Opening struct {
 	Generation int           // with this opening
-	Wait       time.Duration // from now; 0: what [Terms.Curve] gives. At least 1ms is kept of an asked one
-	Asked      bool          // the dependency itself asked for Wait
-	Age        time.Duration // since the opening, which may be told late
+	Wait       time.Duration // from now; 0: [Terms.Curve]. An asked one counts as at least 1ms
+	Asked      bool          // the dependency asked for Wait
+	Age        time.Duration // since the opening, because it may be told late
 	Cause      Kind
 	Failures   int
 }
@@ -143,21 +145,22 @@ type AcquireRequest struct {
 	Fence Fence
 	Early bool     // a Monitor has seen the dependency answer during the cooldown
 	Epoch uint64   // the latest that the worker knows; a record that is made anew gets a greater one
-	Lost  *Opening // what a missing record is made of; nil: the worker knows of no opening
+	Lost  *Opening // what a missing record is made from; nil: the worker knows of no opening
 }
 
 // Settlement is how a probe ended.
 type Settlement struct {
 	Terms
 	Result  ProbeResult
-	Opening // of ProbeFailed and ProbePaused; Generation is the record's affair
+	Opening // of ProbeFailed and ProbePaused; the record has its own Generation
 }
 
 // ProbeResult is the result of a probe.
 type ProbeResult string
 
 const (
-	// ProbeOK closes the record, or after fewer than ProbeSuccesses in a row frees the probe.
+	// ProbeOK closes the record if it is the last of ProbeSuccesses in a row. Otherwise it frees
+	// the probe.
 	ProbeOK ProbeResult = "ok"
 	// ProbeFailed opens the record anew, with the next generation.
 	ProbeFailed ProbeResult = "failed"
@@ -174,10 +177,10 @@ type ResetRequest struct {
 	Epoch uint64 // the latest that the worker knows
 }
 
-// What follows is a circuit's side of a Fleet: what its state holds more, the steps beside those
-// of the machine, pure like them, and what a call does when it needs the store. Two numbers have
-// two jobs. seq is this circuit's own: it is all that an admission carries and a settlement
-// compares. epoch is the store's, and is compared only with that of a View.
+// What follows is a circuit's side of a Fleet: what its state holds besides, further steps, which
+// are pure like those of the machine, and what a call does when it needs the store. Two numbers
+// have two jobs. seq is the circuit's own: an admission carries it and a settlement compares it.
+// epoch is the store's, and is compared only with that of a View.
 
 // use says how recently a circuit in a Fleet was used. Each poll lowers it by one.
 type use uint8
@@ -193,8 +196,8 @@ const (
 // plain reports whether a call need not be noted.
 func (u use) plain() bool { return u == useAlone || u == useFresh }
 
-// account is what stands between a circuit and the store. Like all that a state points to it
-// never changes, so a step that replaces it drops what was owed.
+// account is what a circuit asks of the store and owes to it. It never changes, like all that a
+// state points to, so a step that replaces it drops what was owed.
 type account struct {
 	fence      Fence     // of the probe that this worker has
 	lease      time.Time // until when it has it for sure
@@ -222,7 +225,7 @@ const (
 	owedReset
 )
 
-// hold returns how long a gate holds back calls of which the rest of the state says hold.
+// hold returns how long a gate holds back calls, if the rest of the state says hold.
 func (a *account) hold(g *gate, hold time.Duration) time.Duration {
 	if a == nil || a.until.IsZero() {
 		return hold
@@ -230,7 +233,7 @@ func (a *account) hold(g *gate, hold time.Duration) time.Duration {
 	return max(hold, a.until.Sub(g.from))
 }
 
-// owes returns s with a debt, if it is in a Fleet.
+// owes returns s with a debt if the circuit is in a Fleet, otherwise s.
 func (s state) owes(d *debt) state {
 	if s.use != useAlone {
 		s.account = &account{owed: d}
@@ -247,7 +250,7 @@ func (s *state) debt() *debt {
 }
 
 // settleShared is settle, and notes what the fleet is to be told. A holder that has stalled past
-// the lease that it knows of has no vote here: the fence decides in the store.
+// its lease decides nothing here: the fence decides, in the store.
 func (s state) settleShared(in input, by *state, v Verdict, err error) (state, bool) {
 	var held *debt
 	if s.State == StateHalfOpen && by.seq == s.seq && s.account != nil && s.account.fence != "" {
@@ -281,7 +284,7 @@ func (s state) adopt(in input, v View) (state, bool) {
 	}
 	owed := s.debt()
 	if owed != nil && owed.kind == owedClosing && v.Open && v.Age >= in.now.Sub(s.since) {
-		s.epoch = v.Epoch // of the opening that this worker has seen the end of
+		s.epoch = v.Epoch // of an opening whose end this worker has seen
 		return s, true
 	}
 	s.use, s.epoch, s.account = max(s.use, useIdle), v.Epoch, nil
@@ -378,8 +381,8 @@ func (s state) told(in input, d *debt, v View) (state, bool) {
 	return next, true
 }
 
-// holdBack returns s with calls held back until then: because one of them claims the probe, or
-// because another has it, or because the store cannot be asked.
+// holdBack returns s with calls held back until then. Either one of them claims the probe, another
+// worker has it, or the store cannot be asked.
 func (s state) holdBack(claim Fence, until time.Time) state {
 	a := account{}
 	if s.account != nil {
@@ -420,8 +423,8 @@ func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool)
 	return s.holdBack("", in.now.Add(wait)), true
 }
 
-// unanswered returns s after a claim without an answer: calls are held back for a while or, if
-// that was enough in this cooldown, this one is the worker's own probe.
+// unanswered returns s after a claim without an answer. Calls are held back for a while. After
+// health.Enough such claims in one cooldown this call is the worker's own probe.
 func (s state) unanswered(in input, wait time.Duration) state {
 	if s.account.unanswered+1 >= health.Enough {
 		return s.alone(in)
@@ -456,7 +459,8 @@ func (v View) later(d time.Duration) View {
 	return v
 }
 
-// rested returns s after a poll: used one poll longer ago. What is open or in debt does not rest.
+// rested returns s after a poll: its last use is one poll longer ago. A circuit that is open or in
+// debt does not rest.
 func (s state) rested() (state, bool) {
 	switch {
 	case s.State != StateClosed || s.account != nil:
@@ -477,8 +481,8 @@ func (s state) touched(u use) (state, bool) {
 	return s, changed
 }
 
-// opening returns what the store is told about the open state s. Told late, it has what is left of
-// its wait.
+// opening returns what the store is told about the open state s. An opening that is told late has
+// only what is left of its wait.
 func (s *state) opening(now time.Time, salt uint64, late time.Duration) Opening {
 	hold, asked := s.cooldown(salt)
 	o := Opening{
@@ -516,8 +520,8 @@ func (s *state) settlement(d *debt, now time.Time, salt uint64, late time.Durati
 	return r, o
 }
 
-// lost returns what a missing record is made of, nil if it has more likely been dropped than lost.
-// Otherwise a worker that slept for hours would open a healthy tool for its whole fleet.
+// lost returns what a missing record is made from, or nil if the store has more likely dropped it
+// than lost it. Otherwise a worker that slept for hours would open a healthy tool for its fleet.
 func (s *state) lost(now time.Time, retention time.Duration) *Opening {
 	if s.State == StateClosed || now.Sub(s.gate.from) > s.gate.hold+retention/4*3 {
 		return nil
@@ -526,9 +530,9 @@ func (s *state) lost(now time.Time, retention time.Duration) *Opening {
 }
 
 // cutOff returns the state after a call that should ask for the probe while the store cannot be
-// asked. With a wait calls are held back so long, until the Fleet has tried again. Without one the
-// Fleet has given up on the store, and each worker probes by itself, at a moment within a tenth of
-// the cooldown that is drawn once.
+// asked. With a wait, calls are held back for it: then the Fleet has tried again. Without one the
+// Fleet has given up on the store, and each worker probes by itself. It does so up to a tenth of
+// the cooldown later, which is drawn once.
 func (s state) cutOff(in input, wait time.Duration, salt uint64) state {
 	if wait == 0 {
 		due := s.gate.from
@@ -544,9 +548,9 @@ func (s state) cutOff(in input, wait time.Duration, salt uint64) state {
 	return s.holdBack("", in.now.Add(wait))
 }
 
-// ask is what a call does that a circuit in a Fleet does not hold back: it asks the store for the
-// probe. It returns the state that lets the call run as the probe, or nil. It does nothing and
-// reports false if the circuit is no longer in s.
+// ask asks the store for the probe, for a call that a circuit in a Fleet does not hold back. It
+// returns the state that lets the call run as the probe, or nil. If the circuit is no longer in s,
+// ask does nothing and reports false.
 func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bool) {
 	m := c.member.Load()
 	f := m.fleet
@@ -604,8 +608,8 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 	return nil, true
 }
 
-// touch notes the first call of a closed circuit since a poll. If nobody has looked after the
-// circuit since the poll before, it loads the record first, and other calls wait for that.
+// touch notes the first call of a closed circuit since a poll. If no poll has looked at the circuit
+// either, touch loads the record first, and other calls wait for that.
 func (c *ToolCircuit) touch(ctx context.Context) {
 	m := c.member.Load()
 	if m == nil {
