@@ -3,6 +3,8 @@ package toolcircuit_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -27,6 +29,9 @@ func TestPermit(t *testing.T) {
 		}},
 		{"settle before release wins", nil, []step{
 			{all(probing, end("probe", nil), release("probe")), closed},
+		}},
+		{"released after the opening it has no outcome that could be stale", nil, []step{
+			{all(begin("a"), trip, release("a"), stale(0)), open},
 		}},
 		{"a second release frees no other's slot", nil, []step{
 			{all(probing, release("probe"), begin("second"), release("probe")), halfOpen},
@@ -100,6 +105,7 @@ func TestDeadContextOnEntry(t *testing.T) {
 		}
 		c := toolcircuit.MustNew("search-api", o)
 		dead(&rig{T: t, ToolCircuit: c})
+		require.Zero(t, c.Snapshot().HookPanics)
 	}
 	play(t, []script{
 		{"takes no slot", nil, []step{
@@ -125,93 +131,92 @@ func TestNestedCircuits(t *testing.T) {
 		})
 		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
 	}
+	// meets is one call of which each call inside, through a circuit of its own, ends as told.
+	meets := func(inside ...error) func(*rig) {
+		return func(r *rig) {
+			r.Helper()
+			inner := r.Twin("inner")
+			_, err := tell(r, func(ctx context.Context) (_ int, errs error) {
+				for _, err := range inside {
+					_, err = toolcircuit.Do(ctx, inner, op(err))
+					errs = errors.Join(errs, err)
+				}
+				return 0, errs
+			})
+			require.Error(r, err)
+		}
+	}
 	play(t, []script{
-		{"a refusal inside is no failure", nil, []step{
+		{"a refusal inside is no failure, and frees the slot", nil, []step{
 			{all(nested, nested, nested, nested, streak(0)), closed},
-		}},
-		{"a refusal inside frees the slot", nil, []step{
 			{all(cooled, nested), halfOpen},
 			{call(nil), closed},
 		}},
+		{"a caller's mistake inside is nobody's failure, in whatever order", nil, []step{
+			{all(meets(errInvalid, errInvalid, errInvalid), meets(nil, errInvalid), meets(errInvalid, nil), streak(0)), closed},
+		}},
+		{"one call is one observation, whatever its calls met", nil, []step{
+			{all(meets(errDown, errDown), streak(1)), closed},
+			{all(meets(errDown, nil, errDown, errDown), streak(2)), closed},
+		}},
+		{"unless the inner circuit opened, and answered", nil, []step{
+			{all(meets(errDown, errDown, errDown, errDown), streak(0)), closed},
+		}},
 	})
 }
 
-func TestResultOfInnerCircuitUnderOuterOne(t *testing.T) {
-	inner := run(t, policy(nil), []step{{trip, open}})
-	lookUp := toolcircuit.WrapResult(inner.ToolCircuit, func(context.Context, int) (int, error) { return 0, nil })
-	mail := toolcircuit.WrapResult(toolcircuit.MustNew("mail-api", toolcircuit.Options{}), func(context.Context, int) (int, error) { return 0, errDown })
-	cached := func(ctx context.Context, in int) (toolcircuit.Result[int], error) {
-		r, err := lookUp(ctx, in)
-		return r.Or(7, "cache"), err
+// All ways to make a call share one gate, whoever tripped it, and count an error and a value that
+// means failure alike: once each. The value still reaches the caller.
+func TestEveryPathOneGate(t *testing.T) {
+	type reply struct{ isError bool }
+	o := policy(nil)
+	o.Classify = func(_ context.Context, out toolcircuit.Outcome) toolcircuit.Verdict {
+		if out.Value == (reply{true}) && out.Err == nil {
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
+		}
+		return toolcircuit.Verdict{}
 	}
-	type tool = func(context.Context, int) (toolcircuit.Result[int], error)
-	gets := func(tool tool, want toolcircuit.Status) func(*rig) {
-		return func(r *rig) {
-			r.Helper()
-			got, err := toolcircuit.Wrap(r.ToolCircuit, tool)(context.Background(), 1)
-			require.NoError(r, err)
-			require.Equal(r, want, got.Status)
+	for tripper, trips := range paths {
+		for caller, calls := range paths {
+			for _, fails := range []struct {
+				value any
+				err   error
+			}{{reply{true}, nil}, {nil, errDown}} {
+				r := newRig(t, o)
+				ran := 0
+				for _, state := range []toolcircuit.State{closed, closed, open} {
+					value, _ := trips(r, func(context.Context) (any, error) { ran++; return fails.value, fails.err })
+					require.Equal(t, fails.value, value, tripper)
+					require.Equal(t, state, r.State(), tripper)
+				}
+				fine := func(context.Context) (any, error) { ran++; return reply{}, nil }
+				calls(r, fine)
+				require.Equal(t, 3, ran, "%s after %s", caller, tripper)
+				require.Len(t, r.calls, 4)
+				add(time.Minute)(r)
+				value, err := calls(r, fine)
+				require.NoError(t, err)
+				require.Equal(t, reply{}, value, "%s after %s", caller, tripper)
+				require.Equal(t, closed, r.State(), "%s after %s", caller, tripper)
+			}
 		}
 	}
-	blocked := gets(lookUp, toolcircuit.StatusBlocked)
-	fallback := gets(cached, toolcircuit.StatusFallback)
-	fails := gets(mail, toolcircuit.StatusFailed)
-	play(t, []script{
-		{"blocked says nothing", nil, []step{
-			{all(call(errDown), blocked, streak(1)), closed},
-		}},
-		{"a blocked probe frees the slot", nil, []step{
-			{all(cooled, blocked), halfOpen},
-			{call(nil), closed},
-		}},
-		{"a fallback frees the slot", nil, []step{
-			{all(cooled, fallback), halfOpen},
-			{call(nil), closed},
-		}},
-		{"failed counts", nil, []step{
-			{all(fails, fails), closed},
-			{fails, open},
-		}},
-	})
-}
-
-// ways are the ways to make a call with an operation that may not return.
-var ways = map[string]func(r *rig, op func()){
-	"Do": func(r *rig, op func()) {
-		toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (int, error) { op(); return 0, nil })
-	},
-	"Wrap": func(r *rig, op func()) {
-		toolcircuit.Wrap(r.ToolCircuit, func(context.Context, int) (int, error) { op(); return 0, nil })(context.Background(), 1)
-	},
-}
-
-// quits runs f in a goroutine of its own and returns what it panicked with, and whether it
-// came to its end.
-func quits(f func()) (panicked any, returned bool) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { panicked = recover() }()
-		f()
-		returned = true
-	}()
-	<-done
-	return panicked, returned
 }
 
 func TestCallThatDoesNotReturn(t *testing.T) {
 	boom := errors.New("boom")
-	for way, do := range ways {
+	for way, path := range paths {
 		for _, plain := range []bool{true, false} { // with no hook there is a shorter way
 			leave := func(op func(), want any) func(*rig) {
 				return func(r *rig) {
 					r.Helper()
-					panicked, returned := quits(func() { do(r, op) })
+					panicked, returned := quits(func() { path(r, func(context.Context) (any, error) { op(); return nil, nil }) })
 					require.Equal(r, want, panicked)
 					require.False(r, returned)
 				}
 			}
 			panics, exits := leave(func() { panic(boom) }, boom), leave(runtime.Goexit, nil)
+			nils, refusing := leave(func() { panic(nil) }, new(runtime.PanicNilError)), leave(func() { panic(toolcircuit.ErrCircuitOpen) }, toolcircuit.ErrCircuitOpen)
 			t.Run(way, func(t *testing.T) {
 				r := newRig(t, policy(nil))
 				if plain {
@@ -224,7 +229,8 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 					{exits, open},
 					{all(refused(2*time.Minute), add(2*time.Minute)), halfOpen},
 					{panics, open},
-					{all(add(4*time.Minute), call(nil)), closed},
+					{all(add(4*time.Minute), nils, add(8*time.Minute), refusing, openings(5)), open},
+					{all(add(10*time.Minute), call(nil)), closed},
 				} {
 					s.do(r)
 					require.Equal(t, s.state, r.State(), "after step %d", i)
@@ -306,19 +312,6 @@ func TestClassifierThatDoesNotReturn(t *testing.T) {
 	require.Equal(t, toolcircuit.KindPanic, last(r).Verdict.Kind)
 	snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.HookPanics) })(r)
 
-	inside = func() { // a classifier may use the circuit
-		inside = func() {}
-		_, err := r.Allow(context.Background())
-		require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
-		r.ToolCircuit.Reset()
-	}
-	all(add(time.Minute), call(nil))(r)
-	require.Equal(t, toolcircuit.RuleReset, r.Snapshot().Rule)
-}
-
-// tell is a call that runs f and returns what f says.
-func tell[T any](r *rig, f func(context.Context) (T, error)) (T, error) {
-	return toolcircuit.Do(context.Background(), r.ToolCircuit, f)
 }
 
 func TestCallTimeout(t *testing.T) {
@@ -453,6 +446,7 @@ func TestCallTimeoutAmongOthers(t *testing.T) {
 			require.ErrorAs(t, err, &late)
 			require.Equal(t, "inner", late.Dependency)
 			require.Equal(t, toolcircuit.KindTimeout, cause(inner))
+			require.Equal(t, 1, outer.Snapshot().Streak, "it is a timeout, too")
 		},
 		"a panic after the deadline is a panic": func(t *testing.T) {
 			c := circuit("search-api", time.Second)
@@ -682,23 +676,6 @@ func TestIsProbe(t *testing.T) {
 	ask(false)(r) // it decides nothing
 	all(override(toolcircuit.OverrideNone), release("probe"))(r)
 	all(ask(true), ask(false))(r)
-}
-
-// inside runs actions with the context of the operation of a call that began.
-func inside(name string, actions ...func(*rig)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		if r.inner == nil {
-			r.inner = make(map[string]context.Context)
-		}
-		if r.inner[name] == nil {
-			r.inner[name] = r.permits[name].Context(r.from())
-		}
-		outer := r.ctx
-		r.ctx = r.inner[name]
-		all(actions...)(r)
-		r.ctx = outer
-	}
 }
 
 func TestRiding(t *testing.T) {
@@ -980,23 +957,25 @@ func TestNilArguments(t *testing.T) {
 		{noCtx, func() { c.Monitor(noContext, 0, check) }},
 		{"toolcircuit: Monitor: check is nil", func() { c.Monitor(ctx, 0, nil) }},
 		{"toolcircuit: Abandon: tool is nil", func() { toolcircuit.Abandon[int, int](nil) }},
+		{"toolcircuit: Classify: ctx is nil", func() { toolcircuit.Classify(noContext, toolcircuit.Outcome{}) }},
+		{noCircuit, func() { toolcircuit.ResultOf(none, 0, toolcircuit.Verdict{}, nil) }},
+		{noCircuit, func() { toolcircuit.WrapResult(none, tool) }},
+		{"toolcircuit: WrapResult: tool is nil", func() { toolcircuit.WrapResult[int, int](c, nil) }},
+		{"toolcircuit: Do: op is nil", func() { toolcircuit.DoResult[int](ctx, c, nil) }},
+		{noCircuit, func() { none.Dependency() }},
+		{noCircuit, func() { none.State() }},
+		{noCircuit, func() { none.Ready() }},
+		{noCircuit, func() { none.Snapshot() }},
+		{noCircuit, func() { none.Policy() }},
+		{noCircuit, func() { none.SetPolicy(toolcircuit.Policy{}) }},
+		{noCircuit, func() { none.SetOverride(toolcircuit.OverrideOpen) }},
+		{noCircuit, func() { none.Reset() }},
+		{noCircuit, func() { none.WithTool(toolcircuit.Tool{}) }},
+		{noCircuit, func() { none.Twin("x") }},
+		{noCircuit, func() { new(toolcircuit.ToolCircuit).State() }},
 	} {
 		require.PanicsWithValue(t, tt.want, tt.do)
 	}
-}
-
-// A blocked Result proves nothing however deep it lies.
-func TestResultInResult(t *testing.T) {
-	down := toolcircuit.MustNew("c", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1}})
-	toolcircuit.Do(t.Context(), down, func(context.Context) (int, error) { return 0, errDown })
-	r := newRig(t, policy(nil))
-	cooled(r)
-	mid := toolcircuit.MustNew("b", toolcircuit.Options{})
-	tool := func(context.Context, int) (int, error) { return 1, nil }
-	three := toolcircuit.WrapResult(r.ToolCircuit, toolcircuit.WrapResult(mid, toolcircuit.WrapResult(down, tool)))
-	_, err := three(t.Context(), 1)
-	require.NoError(t, err)
-	require.Equal(t, halfOpen, r.State(), "blocked below, nothing proves the outer one healthy")
 }
 
 // A socket has the deadline of the context and may tell before it does.
@@ -1081,27 +1060,6 @@ func TestNestedInItselfHadBegun(t *testing.T) {
 	require.Nil(t, res.Executed, "the tool had begun: %s", res.Message)
 }
 
-// A nil circuit says so, whatever is asked of it.
-func TestNilCircuit(t *testing.T) {
-	for _, c := range []*toolcircuit.ToolCircuit{nil, new(toolcircuit.ToolCircuit)} {
-		for name, f := range map[string]func(){
-			"Dependency":  func() { c.Dependency() },
-			"State":       func() { c.State() },
-			"Ready":       func() { c.Ready() },
-			"Snapshot":    func() { c.Snapshot() },
-			"Policy":      func() { c.Policy() },
-			"SetPolicy":   func() { _ = c.SetPolicy(toolcircuit.Policy{}) },
-			"SetOverride": func() { c.SetOverride(toolcircuit.OverrideOpen) },
-			"Reset":       func() { c.Reset() },
-			"WithTool":    func() { c.WithTool(toolcircuit.Tool{}) },
-			"Twin":        func() { c.Twin("x") },
-		} {
-			panicked, _ := quits(f)
-			require.Equal(t, "toolcircuit: the circuit is nil; make one with New", panicked, name)
-		}
-	}
-}
-
 // passed is a context whose deadline has passed and which does not know yet.
 type passed struct{ context.Context }
 
@@ -1122,14 +1080,6 @@ func (c *badContext) check(method string) {
 func (c *badContext) Value(key any) any           { c.check("Value"); return c.Context.Value(key) }
 func (c *badContext) Err() error                  { c.check("Err"); return c.Context.Err() }
 func (c *badContext) Deadline() (time.Time, bool) { c.check("Deadline"); return c.Context.Deadline() }
-
-// Without hooks nothing is told, and nothing panics for want of a hook.
-func TestDeadContextWithoutHooks(t *testing.T) {
-	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
-	_, err := toolcircuit.Do(endedContext(), c, func(context.Context) (int, error) { panic("it must not run") })
-	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, c.Snapshot().HookPanics)
-}
 
 // Each hook alone is told how long the call took; a circuit without any reads no clock for it.
 func TestElapsedForEachHookAlone(t *testing.T) {
@@ -1161,3 +1111,169 @@ func TestElapsedForEachHookAlone(t *testing.T) {
 		})
 	}
 }
+
+func ExampleDo() {
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1}})
+	for range 2 {
+		_, err := toolcircuit.Do(context.Background(), c, func(context.Context) (string, error) {
+			fmt.Println("called")
+			return "", toolcircuit.Fault(errors.New("no answer"))
+		})
+		fmt.Println(err)
+	}
+	// Output:
+	// called
+	// no answer
+	// toolcircuit: search-api: dependency_open
+}
+
+// A Classifier that misbehaves does not keep the probe's slot. Its panic does not reach the caller:
+// the call has happened, and its result must not be lost.
+func TestClassifierMisbehaves(t *testing.T) {
+	var r *rig
+	for name, test := range map[string]struct {
+		classify toolcircuit.Classifier
+		kind     toolcircuit.Kind
+		want     toolcircuit.State
+	}{
+		"calls the circuit": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+			refused(time.Minute)(r)
+			return toolcircuit.Verdict{}
+		}, toolcircuit.KindUnknown, halfOpen},
+		"resets the circuit": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+			r.Reset()
+			return toolcircuit.Verdict{}
+		}, toolcircuit.KindUnknown, closed},
+		"effect out of range": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+			return toolcircuit.Verdict{Effect: 200, RetryAfter: math.MinInt64}
+		}, toolcircuit.KindUnavailable, open},
+		"kind out of range, a pause without an end": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: "nonsense", RetryAfter: -1}
+		}, toolcircuit.KindUnknown, halfOpen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var active bool
+			o := once(nil)
+			o.Classify = func(ctx context.Context, out toolcircuit.Outcome) toolcircuit.Verdict {
+				if !active {
+					return toolcircuit.Verdict{}
+				}
+				active = false
+				return test.classify(ctx, out)
+			}
+			r = newRig(t, o)
+			all(call(errDown), add(time.Minute))(r)
+			active = true
+			call(errors.New("odd"))(r)
+			require.Equal(t, test.want, r.State())
+			require.Equal(t, test.kind, r.calls[len(r.calls)-1].Verdict.Kind)
+			if test.want == halfOpen {
+				all(begin("next"), refused(time.Minute))(r)
+			}
+		})
+	}
+}
+
+// A Classifier is asked once about each outcome, so that it may answer differently each time.
+func TestClassifierIsAskedOnce(t *testing.T) {
+	asked := 0
+	o := policy(func(p *toolcircuit.Policy) { p.SlowCall, p.FailureRate = time.Hour, 1 })
+	o.Classify = func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+		if asked++; asked%2 == 0 {
+			return toolcircuit.Verdict{Effect: toolcircuit.EffectHeal}
+		}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
+	}
+	r := newRig(t, o)
+	fail := func(context.Context, int) (int, error) { return 0, errInvalid }
+	for i, call := range []func(){
+		func() { try(r.ToolCircuit, errInvalid) },
+		func() { toolcircuit.Wrap(r.ToolCircuit, fail)(context.Background(), 0) },
+		func() { toolcircuit.WrapResult(r.ToolCircuit, fail)(context.Background(), 0) },
+		func() { all(begin("1"), end("1", errInvalid), release("1"), end("1", nil))(r) },
+		func() { try(r.ToolCircuit, nil) },
+	} {
+		call()
+		require.Equal(t, i+1, asked)
+		require.Equal(t, (i+1)%2, r.Snapshot().Streak)
+	}
+}
+
+// oddContext is a runtime's own context, whose end is an error of its own.
+type oddContext struct {
+	context.Context
+	err error
+}
+
+func (c *oddContext) Err() error { return c.err }
+
+// The caller's end is known by its context, whatever error that has.
+func TestContextWithItsOwnError(t *testing.T) {
+	errGone := errors.New("gone")
+	r := newRig(t, once(nil))
+	ctx := &oddContext{Context: context.Background()}
+	tool := func() (int, error) {
+		return toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
+			ctx.err = errGone
+			return 0, errDown
+		})
+	}
+	_, err := tool()
+	require.Equal(t, errDown, err)
+	_, err = tool()
+	require.Equal(t, errGone, err)
+	require.Equal(t, closed, r.State())
+	require.Equal(t, []bool{true, false}, []bool{r.calls[0].Executed, r.calls[1].Executed})
+	require.Equal(t, toolcircuit.KindCanceled, r.calls[0].Verdict.Kind)
+}
+
+// A clock set back in the middle of a call hides neither its timeout nor its error.
+func TestClockSetBackInsideACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }))
+		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
+			add(time.Minute)(r)
+			<-ctx.Done()
+			add(-time.Hour)(r)
+			return 0, errInvalid
+		})
+		require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+		require.Equal(t, toolcircuit.KindTimeout, last(r).Kind)
+	})
+}
+
+// A hook that ends the goroutine of the probe before its call, or a context whose methods do,
+// leaves the slot free.
+func TestProbeEndedBeforeItsCall(t *testing.T) {
+	never := func(context.Context) (int, error) { t.Error("the call ran"); return 0, nil }
+	o := once(nil)
+	o.OnEvent = func(_ context.Context, e toolcircuit.Event) {
+		if e.Type == halfOpened {
+			runtime.Goexit()
+		}
+	}
+	for name, enter := range map[string]func(r *rig){
+		"Do":    func(r *rig) { toolcircuit.Do(context.Background(), r.ToolCircuit, never) },
+		"Allow": func(r *rig) { r.Allow(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, o)
+			all(call(errDown), add(time.Minute))(r)
+			apart(func() { enter(r) })
+			require.True(t, r.Ready())
+			call(nil)(r)
+			require.Equal(t, closed, r.State())
+		})
+	}
+	t.Run("context", func(t *testing.T) {
+		r := newRig(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }))
+		all(call(errDown), add(time.Minute))(r)
+		require.Panics(t, func() { toolcircuit.Do(brokenContext{context.Background()}, r.ToolCircuit, never) })
+		require.True(t, r.Ready())
+	})
+}
+
+// brokenContext panics when asked for its end.
+type brokenContext struct{ context.Context }
+
+func (brokenContext) Done() <-chan struct{} { panic("Done") }

@@ -18,20 +18,6 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// said checks the events since it was last asked, but for At, which must be now.
-func said(want ...toolcircuit.Event) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		for i := range r.events {
-			require.Equal(r, "search-api", r.events[i].Dependency)
-			require.Equal(r, r.clock.Now(), r.events[i].At)
-			r.events[i].Dependency, r.events[i].At = "", time.Time{}
-		}
-		require.Equal(r, want, r.events)
-		r.events = nil
-	}
-}
-
 func TestEvents(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	play(t, []script{
@@ -284,15 +270,6 @@ func TestLogValues(t *testing.T) {
 	}))
 }
 
-// heard makes a circuit of threshold 1 whose hook does what is given at each event.
-func heard(t *testing.T, f func(r *rig, e toolcircuit.Event)) *rig {
-	var r *rig
-	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
-	o.OnEvent = func(_ context.Context, e toolcircuit.Event) { f(r, e) }
-	r = newRig(t, o)
-	return r
-}
-
 func TestHookMayUseTheCircuit(t *testing.T) {
 	var seen []toolcircuit.State
 	r := heard(t, func(r *rig, e toolcircuit.Event) {
@@ -308,40 +285,66 @@ func TestHookMayUseTheCircuit(t *testing.T) {
 	call(errDown)(r)
 	require.Equal(t, []toolcircuit.State{open, closed}, seen)
 
-	o := policy(nil)
-	depth := 0
-	o.OnCall = func(context.Context, toolcircuit.Call) {
-		if depth++; depth == 1 {
-			trip(r)
+	synctest.Test(t, func(t *testing.T) { // every hook, in every way
+		var r *rig
+		depth := 0
+		use := func() {
+			if depth++; depth > 3 {
+				return
+			}
+			r.State()
+			r.Snapshot()
+			r.Twin("other-api")
+			require.NoError(t, r.SetPolicy(r.Policy()))
+			try(r.ToolCircuit, errDown)
+			if p, err := r.Allow(context.Background()); err == nil {
+				p.Release()
+			}
+			all(override(toolcircuit.OverrideOpen), override(toolcircuit.OverrideNone), reset)(r)
 		}
-	}
-	r = newRig(t, o)
-	tell(r, func(context.Context) (int, error) { return 0, nil })
-	require.Equal(t, open, r.State())
-	require.Len(t, r.calls, 4)
+		o := once(nil)
+		o.OnEvent = func(context.Context, toolcircuit.Event) { use() }
+		o.OnCall = func(context.Context, toolcircuit.Call) { use() }
+		o.Classify = func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { use(); return toolcircuit.Verdict{} }
+		r = newRig(t, o)
+		for _, err := range []error{errDown, nil, errDown, nil} {
+			depth = 0
+			try(r.ToolCircuit, err)
+			add(time.Minute)(r)
+		}
+		from := closed
+		for _, e := range r.events {
+			require.Equal(t, from, e.From)
+			from = e.To
+		}
+		require.Zero(t, r.Snapshot().HookPanics)
+	})
 }
 
+// A hook that blocks delays later events and the call that delivers, no other call.
 func TestHookThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		unblock := make(chan struct{})
-		r := heard(t, func(r *rig, e toolcircuit.Event) {
-			if e.Seq == 1 {
-				<-unblock
+	for _, stuck := range []toolcircuit.EventType{opened, halfOpened} {
+		synctest.Test(t, func(t *testing.T) {
+			unblock := make(chan struct{})
+			r := heard(t, func(_ *rig, e toolcircuit.Event) {
+				if e.Type == stuck {
+					<-unblock
+				}
+			})
+			if stuck == halfOpened {
+				all(call(errDown), add(time.Minute))(r)
 			}
+			go try(r.ToolCircuit, errDown)
+			synctest.Wait()
+			before := len(r.events)
+			all(refused(time.Minute), add(time.Minute), begin("probe"), refused(time.Minute), end("probe", nil))(r)
+			require.Equal(t, closed, r.State())
+			require.Len(t, r.events, before)
+			close(unblock)
+			synctest.Wait()
+			require.Equal(t, []toolcircuit.EventType{opened, halfOpened, reclosed}, happened(r))
 		})
-		go tell(r, func(context.Context) (int, error) { return 0, errDown }) // it delivers, and so waits
-		synctest.Wait()
-		require.Len(t, r.events, 1)
-		all(refused(time.Minute), add(time.Minute), call(nil))(r) // these do not wait
-		require.Equal(t, closed, r.State())
-		require.Len(t, r.events, 1, "later events wait")
-		close(unblock)
-		synctest.Wait()
-		require.Len(t, r.events, 3)
-		for i, e := range r.events {
-			require.EqualValues(t, i+1, e.Seq)
-		}
-	})
+	}
 }
 
 func TestHookThatPanics(t *testing.T) {
@@ -382,29 +385,25 @@ func TestHookThatEndsItsGoroutine(t *testing.T) {
 		require.Len(t, r.events, 5)
 	})
 
-	r := heard(t, func(_ *rig, e toolcircuit.Event) {
-		if e.To == halfOpen {
-			runtime.Goexit()
-		}
-	})
-	all(call(errDown), add(time.Minute))(r)
-	quits(func() { call(nil)(r) })
-	require.Equal(t, 1, r.ran, "the probe does not run")
-	call(nil)(r) // and its slot is free
-	require.Equal(t, closed, r.State())
-
 	o := policy(nil)
 	o.OnCall = func(context.Context, toolcircuit.Call) { runtime.Goexit() }
-	r = newRig(t, o)
+	r := newRig(t, o)
 	for range 3 {
 		quits(func() { call(errDown)(r) })
 	}
 	require.Equal(t, open, r.State())
+	add(time.Minute)(r)
+	quits(func() { call(nil)(r) })
+	require.Equal(t, closed, r.State())
+
+	r = heard(t, func(*rig, toolcircuit.Event) { runtime.Goexit() })
+	quits(func() { call(errDown)(r) })
+	require.Len(t, r.calls, 1, "OnCall hears of it also if OnEvent, which hears of it first, ends the goroutine")
 }
 
 func TestFailuresAtOnceOpenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for range 100 {
+		for range 200 {
 			var events []toolcircuit.Event
 			c := toolcircuit.MustNew("search-api", toolcircuit.Options{
 				Policy:  toolcircuit.Policy{FailureThreshold: 10},
@@ -484,23 +483,6 @@ func TestEventsComeInOrder(t *testing.T) {
 			last = e
 		}
 		require.Equal(t, c.Snapshot().Seq, last.Seq)
+		require.Equal(t, c.Snapshot().Override, last.Override)
 	})
-}
-
-// OnCall hears of a call also if OnEvent, which hears of it first, ends the goroutine.
-func TestOnCallAfterGoexitInOnEvent(t *testing.T) {
-	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
-	o.OnEvent = func(context.Context, toolcircuit.Event) { runtime.Goexit() }
-	r := newRig(t, o)
-	quits(func() { call(errDown)(r) })
-	require.Len(t, r.calls, 1)
-}
-
-// A call whose context was over says nothing about the dependency.
-func TestDeadOnEntryIsIgnored(t *testing.T) {
-	r := newRig(t, policy(nil))
-	ctx, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
-	defer cancel()
-	r.Allow(ctx)
-	require.Equal(t, toolcircuit.EffectIgnore, r.calls[0].Verdict.Effect)
 }

@@ -3,85 +3,17 @@ package toolcircuit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
-	"sync/atomic"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
 )
-
-// script is a named table of steps under a policy of three failures and a minute, changed by
-// edit.
-type script struct {
-	name  string
-	edit  func(*toolcircuit.Policy)
-	steps []step
-}
-
-func play(t *testing.T, scripts []script) {
-	for _, s := range scripts {
-		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps) })
-	}
-}
-
-var (
-	trip    = calls(3, errDown)           // opens under the policy of scripts, from a streak of 0
-	cooled  = all(trip, add(time.Minute)) // and lets its first cooldown pass
-	probing = all(cooled, begin("probe")) // and takes the slot
-)
-
-// snapshot checks what the circuit says of itself.
-func snapshot(check func(*require.Assertions, toolcircuit.Snapshot)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		check(require.New(r), r.Snapshot())
-	}
-}
-
-func openings(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Openings) })
-}
-
-func seq(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Seq) })
-}
-
-func streak(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Streak) })
-}
-
-func stale(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Stale) })
-}
-
-// set puts another policy in force: that of scripts, changed by edit.
-func set(edit func(*toolcircuit.Policy)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		require.NoError(r, r.SetPolicy(policy(edit).Policy))
-	}
-}
-
-// as runs steps through another tool's view of the circuit.
-func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		mine := r.ToolCircuit
-		r.ToolCircuit, r.writes = mine.WithTool(tool), tool.SideEffects
-		all(actions...)(r)
-		r.ToolCircuit, r.writes = mine, false
-	}
-}
-
-// asked is a failure that counts and with which the dependency asks for a pause.
-func asked(d time.Duration) error {
-	return &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: d}
-}
 
 func TestStateTable(t *testing.T) {
 	play(t, []script{
@@ -125,15 +57,23 @@ func TestStateTable(t *testing.T) {
 		}},
 		{"open: reading takes nothing", nil, []step{
 			{cooled, halfOpen},
-			{func(r *rig) { require.True(r, r.Ready()); r.Snapshot() }, halfOpen},
-			{seq(1), halfOpen},
-			{begin("probe"), halfOpen},
+			{func(r *rig) {
+				before := r.Snapshot()
+				for range 5 { // as lists of tools and scrapes of metrics do
+					require.True(r, r.Ready())
+					require.NoError(r, r.Wait(r.T.Context()))
+					require.Equal(r, before, r.Snapshot())
+				}
+				require.Len(r, r.events, 1)
+			}, halfOpen},
+			{all(seq(1), begin("probe")), halfOpen},
 			{seq(2), halfOpen},
 		}},
 		{"half-open: refused while the lease runs", nil, []step{
 			{probing, halfOpen},
 			{refused(time.Minute), halfOpen},
 			{all(add(time.Minute-1), refused(1)), halfOpen},
+			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(time.Unix(120, 0), s.RetryAt) }), halfOpen},
 		}},
 		{"half-open: healthy closes", nil, []step{
 			{all(cooled, call(nil)), closed},
@@ -177,7 +117,8 @@ func TestStateTable(t *testing.T) {
 			{add(time.Minute), halfOpen},
 			{begin("second"), halfOpen},
 			{all(seq(2), refused(time.Minute)), halfOpen},
-			{end("second", nil), closed},
+			{all(add(time.Minute), begin("third"), add(time.Minute), begin("fourth"), refused(time.Minute)), halfOpen},
+			{end("fourth", nil), closed},
 		}},
 	})
 }
@@ -210,6 +151,20 @@ func TestEpochs(t *testing.T) {
 			{end("probe", nil), open},
 			{refused(2 * time.Minute), open},
 		}},
+		{"a probe from before the reopening, while the next one runs", nil, []step{
+			{all(probing, add(time.Minute), call(errDown), add(2*time.Minute), begin("own")), halfOpen},
+			{all(end("probe", nil), refused(time.Minute)), halfOpen},
+			{end("own", nil), closed},
+		}},
+		{"anything from before the opening, when a probe is due", nil, []step{
+			{all(early, begin("bad"), cooled, end("early", nil), end("bad", errDown)), halfOpen},
+			{all(stale(2), func(r *rig) { require.True(r, r.Ready()) }, call(nil)), closed},
+		}},
+		{"no late outcome frees the slot of another", nil, []step{
+			{all(begin("released", "canceled", "invalid"), probing), halfOpen},
+			{all(release("released"), end("canceled", context.Canceled), end("invalid", errInvalid), refused(time.Minute)), halfOpen},
+			{all(stale(2), end("probe", nil)), closed},
+		}},
 		{"a failure from before a reset", nil, []step{
 			{all(calls(2, errDown), early, reset), closed},
 			{all(end("early", errDown), streak(0)), closed},
@@ -223,6 +178,12 @@ func TestLateFailureMovesReopeningOnlyLater(t *testing.T) {
 		{"without a wait of its own", nil, []step{
 			{all(late, end("late", errDown)), open},
 			{refused(50 * time.Second), open},
+		}},
+		{"nor do many, one after the other", nil, []step{
+			{all(begin("1", "2", "3", "4"), late), open},
+			{all(end("1", errDown), refused(50*time.Second), add(20*time.Second), end("2", errDown), refused(30*time.Second)), open},
+			{all(end("3", nil), end("4", errInvalid), add(30*time.Second-1), refused(1), add(1)), halfOpen},
+			{all(openings(1), func(r *rig) { require.Len(r, r.events, 1) }), halfOpen},
 		}},
 		{"its longer wait counts from now", nil, []step{
 			{all(late, end("late", asked(2*time.Minute))), open},
@@ -284,6 +245,11 @@ func TestProbePastItsLeaseKeepsItsVote(t *testing.T) {
 		{"released it frees nothing", nil, []step{
 			{all(lost, release("probe")), halfOpen},
 			{refused(time.Minute), halfOpen},
+		}},
+		{"of several, the first that fails reopens, and the others change nothing", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 3 }, []step{
+			{all(lost, add(time.Minute), calls(2, nil)), halfOpen},
+			{call(errDown), open},
+			{all(end("probe", nil), end("second", nil), stale(2), refused(2*time.Minute)), open},
 		}},
 		{"with no other probe it still closes", nil, []step{
 			{all(probing, add(time.Hour), end("probe", nil)), closed},
@@ -352,6 +318,11 @@ func TestPause(t *testing.T) {
 			{all(call(wait(time.Second)), openings(0), add(time.Second)), halfOpen},
 			{all(call(errDown), openings(1), refused(time.Minute)), open},
 		}},
+		{"the first of a batch opens, the others move nothing", nil, []step{
+			{all(begin("1", "2", "3", "4"), end("1", nil)), closed},
+			{end("2", fmt.Errorf("mcp: %w", toolcircuit.CheckResponse(&http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"7"}}}))), open},
+			{all(end("3", wait(7*time.Second)), end("4", nil), refused(7*time.Second), add(7*time.Second), call(nil)), closed},
+		}},
 		{"without a wait is ignored", nil, []step{
 			{call(toolcircuit.RetryAfter(errors.New("later"), 0)), closed},
 			{streak(0), closed},
@@ -402,6 +373,14 @@ func TestCurve(t *testing.T) {
 		}},
 	})
 
+	t.Run("three hours of outage are 21 probes, and two events each", func(t *testing.T) {
+		r := run(t, policy(func(p *toolcircuit.Policy) { p.Cooldown = 30 * time.Second }), []step{{trip, open}})
+		for range 3 * 60 * 2 {
+			add(30 * time.Second)(r)
+			try(r.ToolCircuit, errDown)
+		}
+		require.Len(t, r.events, 1+2*21, "after 30s, 1m, 2m, 4m, 8m, and then every ten minutes")
+	})
 	t.Run("stays saturated after a thousand openings", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := run(t, policy(nil), []step{{trip, open}})
@@ -411,21 +390,6 @@ func TestCurve(t *testing.T) {
 			refused(10 * time.Minute)(r)
 		})
 	})
-}
-
-// untilDue passes the time until a probe may go.
-func untilDue(r *rig) { r.clock.Set(r.Snapshot().RetryAt) }
-
-// outage is an outage of n openings with a probe as soon as each is due, and the recovery.
-func outage(n int) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		trip(r)
-		for range n - 1 {
-			all(untilDue, call(errDown))(r)
-		}
-		all(untilDue, openings(n), call(nil))(r)
-	}
 }
 
 func TestFading(t *testing.T) {
@@ -563,15 +527,24 @@ func TestJitter(t *testing.T) {
 		}
 		return waits
 	}
+	var low, high int
 	for _, jitter := range []float64{0.1, 0.5, 1} {
 		for seed := range uint64(50) {
 			for n, wait := range waits(seed+1, "search-api", jitter) {
 				least := max(cooldown, min(cooldown<<n, time.Duration(float64(most)/(1+jitter))))
 				require.GreaterOrEqual(t, wait, least)
-				require.LessOrEqual(t, wait, min(most, time.Duration(float64(least)*(1+jitter))+1))
+				limit := min(most, time.Duration(float64(least)*(1+jitter))+1)
+				require.LessOrEqual(t, wait, limit)
+				if quarter := (limit - least) / 4; wait < least+quarter {
+					low++
+				} else if wait > limit-quarter {
+					high++
+				}
 			}
 		}
 	}
+	require.Greater(t, low, 600/8, "spread over the whole range")
+	require.Greater(t, high, 600/8)
 	first := waits(1, "search-api", 0.5)
 	require.Equal(t, first, waits(1, "search-api", 0.5), "nothing else plays a part")
 	for n, other := range waits(2, "search-api", 0.5) {
@@ -605,6 +578,11 @@ func TestOverride(t *testing.T) {
 		{"open refuses all", nil, []step{
 			{all(override(shut), manual, seq(0)), closed},
 			{all(override(none), call(nil)), closed},
+		}},
+		{"open refuses all past every deadline", nil, []step{
+			{all(trip, override(shut), add(24*time.Hour), manual), halfOpen},
+			{all(override(letAllIn), calls(9, errDown), override(none), begin("probe"), refused(time.Minute)), halfOpen},
+			{end("probe", nil), closed},
 		}},
 		{"open refuses the probe", nil, []step{
 			{all(cooled, override(shut), manual), halfOpen},
@@ -664,6 +642,12 @@ func TestReset(t *testing.T) {
 				is.Equal(time.Unix(1, 0), s.Since)
 			}), closed},
 		}},
+		{"from another tool's view", nil, []step{
+			{all(trip, as(toolcircuit.Tool{Name: "sign_in"}, reset), call(nil)), closed},
+		}},
+		{"what is late afterwards does not count", nil, []step{
+			{all(probing, reset, trip, end("probe", wait(time.Hour)), refused(time.Minute)), open},
+		}},
 		{"forgets what the dependency asked for", nil, []step{
 			{all(calls(2, asked(time.Hour)), reset, trip, refused(time.Minute)), open},
 		}},
@@ -707,6 +691,10 @@ func TestSetPolicy(t *testing.T) {
 			{set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 7 * time.Minute }), open},
 			{refused(7 * time.Minute), open},
 		}},
+		{"the turn of tools with SideEffects follows, too", func(p *toolcircuit.Policy) { p.Cooldown = 1000 * time.Hour }, []step{
+			{all(trip, add(1000*time.Hour), begin("probe"), release("probe"), set(nil)), halfOpen},
+			{as(toolcircuit.Tool{SideEffects: true}, refused(time.Minute)), halfOpen},
+		}},
 		{"a running lease follows ProbeTimeout", nil, []step{
 			{all(probing, add(10*time.Second), set(func(p *toolcircuit.Policy) { p.ProbeTimeout = 15 * time.Second })), halfOpen},
 			{refused(5 * time.Second), halfOpen},
@@ -716,6 +704,18 @@ func TestSetPolicy(t *testing.T) {
 		{"fewer ProbeSuccesses close at the next success", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 9 }, []step{
 			{all(cooled, calls(2, nil), set(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 })), halfOpen},
 			{call(nil), closed},
+		}},
+		{"more ProbeSuccesses keep it half-open", nil, []step{
+			{all(probing, set(func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }), end("probe", nil)), halfOpen},
+			{call(nil), closed},
+		}},
+		{"a wait asked for before the opening keeps to the policy in force", func(p *toolcircuit.Policy) { p.MaxRetryAfter = time.Hour }, []step{
+			{all(calls(2, asked(time.Hour)), set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 2 * time.Minute }), call(errDown)), open},
+			{all(refused(2*time.Minute), set(func(p *toolcircuit.Policy) { p.MaxRetryAfter = 2 * time.Minute }), refused(2*time.Minute)), open},
+		}},
+		{"a call judges itself by the policy that admitted it, also if it sets another", func(p *toolcircuit.Policy) { p.CountUnknown = true }, []step{
+			{func(r *rig) { tell(r, func(context.Context) (int, error) { set(nil)(r); return 0, errors.New("?") }) }, closed},
+			{streak(1), closed},
 		}},
 		{"a call under way is judged by the policy that admitted it", func(p *toolcircuit.Policy) { p.CountUnknown = true }, []step{
 			{all(begin("a", "b", "c"), set(nil)), closed},
@@ -791,6 +791,10 @@ func TestSideEffectsProbeLast(t *testing.T) {
 			{all(probing, writes(refused(time.Minute))), halfOpen},
 			{all(end("probe", nil), writes(call(nil))), closed},
 		}},
+		{"while other probes say nothing", nil, []step{
+			{all(cooled, call(errInvalid), add(time.Minute-1), call(errInvalid), writes(unready)), halfOpen},
+			{all(add(1), writes(call(nil))), closed},
+		}},
 		{"while the slot of a read is free again", nil, []step{
 			{all(probing, add(20*time.Second), release("probe"), writes(refused(40*time.Second))), halfOpen},
 			{all(add(40*time.Second), writes(call(nil))), closed},
@@ -830,6 +834,14 @@ func TestCountBurstOnce(t *testing.T) {
 		{"nor does a call that began after the first failure", once, []step{
 			{all(batch, end("a", errDown), begin("e"), end("e", errDown), end("b", errDown), streak(2)), closed},
 		}},
+		{"nor does a reset, or a change of the policy", once, []step{
+			{all(batch, end("a", errDown), reset, end("b", errDown), streak(0)), closed},
+			{all(set(nil), batch, end("a", errDown), set(once), end("b", errDown), end("c", errDown), streak(1)), closed},
+			{all(call(errDown), streak(2)), closed},
+		}},
+		{"without it a batch opens", nil, []step{
+			{all(batch, fail), open},
+		}},
 		{"the rate counts them all", func(p *toolcircuit.Policy) { once(p); p.FailureRate = 1; p.MinCalls = 4 }, []step{
 			{all(batch, fail), open},
 			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(toolcircuit.RuleRate, s.Rule) }), open},
@@ -849,6 +861,7 @@ func TestTwin(t *testing.T) {
 	require.Equal(t, "mail-api", twin.Dependency())
 	require.Equal(t, closed, twin.State())
 	require.Equal(t, r.Policy(), twin.Policy())
+	require.Equal(t, closed, r.Twin("search-api").State(), "the name is no key")
 
 	calls(2, errDown)(&twin)
 	require.Equal(t, open, twin.State(), "a twin has the policy of the moment it was made")
@@ -870,45 +883,6 @@ func TestTwinsCountInWindowsOfTheirOwn(t *testing.T) {
 	require.Zero(t, twin.Snapshot().Window)
 }
 
-func TestStampedeSendsOneProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := clock.NewMock()
-		c := toolcircuit.MustNew("search-api", toolcircuit.Options{
-			Clock:  m,
-			Policy: toolcircuit.Policy{FailureThreshold: 1, Multiplier: 1},
-		})
-		ctx := context.Background()
-		toolcircuit.Do(ctx, c, func(context.Context) (int, error) { return 0, errDown })
-		for round := range 1000 {
-			m.Set(c.Snapshot().RetryAt)
-			var ran, refused atomic.Int32
-			start, finish := make(chan struct{}), make(chan struct{})
-			for range 64 {
-				go func() {
-					<-start
-					_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
-						ran.Add(1)
-						<-finish
-						return 0, errDown
-					})
-					if errors.Is(err, toolcircuit.ErrCircuitOpen) {
-						refused.Add(1)
-					}
-				}()
-			}
-			synctest.Wait()
-			close(start)
-			synctest.Wait()
-			require.EqualValues(t, 1, ran.Load(), "round %d", round)
-			require.EqualValues(t, 63, refused.Load(), "round %d", round)
-			close(finish)
-			synctest.Wait()
-			require.Equal(t, open, c.State())
-		}
-		require.EqualValues(t, 1+2*1000, c.Snapshot().Seq)
-	})
-}
-
 // The longest waits there are overflow nothing.
 func TestLongestWaits(t *testing.T) {
 	longest := func(p *toolcircuit.Policy) { p.Cooldown = math.MaxInt64 }
@@ -921,9 +895,26 @@ func TestLongestWaits(t *testing.T) {
 		}},
 		{"jitter under the longest cooldown", func(p *toolcircuit.Policy) { longest(p); p.Jitter = 1 }, []step{
 			{all(trip, refused(math.MaxInt64)), open},
+			{func(r *rig) {
+				require.EqualValues(r, math.MaxInt64/1_000_000+1, refusalRead(r.T, r.ToolCircuit).RetryAfterMS)
+			}, open},
 		}},
 		{"half-open, side effects", longest, []step{
 			{all(trip, add(math.MaxInt64), begin("probe"), as(toolcircuit.Tool{SideEffects: true}, refused(math.MaxInt64))), halfOpen},
+		}},
+		{"two curves of the longest cooldown", func(p *toolcircuit.Policy) {
+			p.Cooldown, p.MaxCooldown, p.Multiplier = math.MaxInt64-1, math.MaxInt64, 1e300
+		}, []step{
+			{all(trip, add(24*time.Hour), func(r *rig) { require.False(r, r.Ready()) }), open},
+		}},
+		{"rate window", func(p *toolcircuit.Policy) { longest(p); p.FailureRate, p.Window = 1, math.MaxInt64 }, []step{
+			{all(call(nil), trip, add(24*time.Hour), refused(math.MaxInt64-24*time.Hour)), open},
+		}},
+		{"asked wait", func(p *toolcircuit.Policy) { p.MaxRetryAfter = math.MaxInt64 }, []step{
+			{all(call(wait(math.MaxInt64)), add(time.Hour), refused(math.MaxInt64-time.Hour)), open},
+		}},
+		{"lease of the longest call", func(p *toolcircuit.Policy) { p.ProbeTimeout, p.CallTimeout = math.MaxInt64, math.MaxInt64 }, []step{
+			{all(probing, refused(math.MaxInt64), end("probe", nil)), closed},
 		}},
 		{"lease", func(p *toolcircuit.Policy) { p.ProbeTimeout = math.MaxInt64 }, []step{
 			{all(probing, add(-time.Second), refused(math.MaxInt64)), halfOpen},
@@ -932,19 +923,4 @@ func TestLongestWaits(t *testing.T) {
 			{all(trip, add(math.MaxInt64), call(nil), add(math.MaxInt64-1), openings(1), add(1), openings(0)), closed},
 		}},
 	})
-}
-
-// A permit that is handed back has no outcome that could be stale.
-func TestReleaseIsNotStale(t *testing.T) {
-	play(t, []script{{"released after the opening", nil, []step{{all(begin("a"), trip, release("a"), stale(0)), open}}}})
-}
-
-// SetPolicy acts on the turn of tools with SideEffects, too.
-func TestSetPolicyActsOnWrites(t *testing.T) {
-	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.Cooldown = 1000 * time.Hour }))
-	write := toolcircuit.Tool{Name: "pay", SideEffects: true}
-	all(trip, add(1000*time.Hour), begin("probe"), release("probe"))(r)
-	require.Equal(t, halfOpen, r.State())
-	set(func(p *toolcircuit.Policy) { p.Cooldown = time.Minute })(r)
-	as(write, refused(time.Minute))(r)
 }

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -351,7 +351,7 @@ func TestMessageOfFailure(t *testing.T) {
 var unwanted = regexp.MustCompile(`%!|  |\.\.|[:,;(]\.|\(\)| 1 [a-z]+s\b|secret|retry|try again`)
 
 // Every combination keeps the rules that a text for a model is held to.
-func TestS05EveryFieldFilled(t *testing.T) {
+func TestEveryFieldFilled(t *testing.T) {
 	tools := []toolcircuit.Tool{
 		{},
 		webSearch,
@@ -510,6 +510,8 @@ func TestResultOfInnerRefusal(t *testing.T) {
 	assert.Nil(t, b.Executed)
 	assert.Equal(t, "unknown", b.Outcome)
 	assert.EqualValues(t, 42_000, b.RetryAfterMS)
+	assert.NotContains(t, b.Message, "shop-api")
+	assert.Equal(t, toolcircuit.StateClosed, shop.State())
 }
 
 func TestResultOfOwnsItsSlices(t *testing.T) {
@@ -752,6 +754,14 @@ func TestWrapResult(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "hits of go", *r.Value)
 
+	for range 3 {
+		result = failure(toolcircuit.KindInvalid)
+		r, err = search(t.Context(), "go")
+		require.NoError(t, err)
+		assert.Equal(t, toolcircuit.StatusFailed, r.Status, "blocked is for refusals")
+		assert.True(t, *r.Executed)
+	}
+
 	result = failure(toolcircuit.KindTimeout)
 	r, err = search(t.Context(), "go")
 	require.NoError(t, err)
@@ -778,30 +788,6 @@ func TestWrapResultLeavesWhatIsTheRuntimes(t *testing.T) {
 	_, err := soft(ctx, "")
 	assert.Equal(t, context.Canceled, err, "nothing ran")
 	assert.PanicsWithValue(t, "bug", func() { soft(t.Context(), "") })
-}
-
-func TestWrapResultDuplicate(t *testing.T) {
-	for _, err := range []error{failure(toolcircuit.KindDuplicate), toolcircuit.Duplicate(errors.New("paid before"))} {
-		r, err := softly(t, webSearch, err)
-		require.NoError(t, err)
-		assert.Equal(t, toolcircuit.StatusOK, r.Status)
-		assert.Equal(t, 7, *r.Value)
-		assert.Equal(t, "duplicate", r.Outcome)
-	}
-}
-
-func TestResultNilArguments(t *testing.T) {
-	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
-	tool := func(context.Context, int) (int, error) { return 0, nil }
-	message := func(f func()) (text string) {
-		defer func() { text = fmt.Sprint(recover()) }()
-		f()
-		return ""
-	}
-	assert.Contains(t, message(func() { toolcircuit.ResultOf(nil, 0, toolcircuit.Verdict{}, nil) }), "circuit is nil")
-	assert.Contains(t, message(func() { toolcircuit.WrapResult(nil, tool) }), "circuit is nil")
-	assert.Contains(t, message(func() { toolcircuit.WrapResult[int, int](c, nil) }), "tool is nil")
-	assert.Contains(t, message(func() { toolcircuit.DoResult[int](t.Context(), c, nil) }), "op is nil")
 }
 
 func TestOpenError(t *testing.T) {
@@ -835,53 +821,9 @@ func TestOpenErrorWithoutClock(t *testing.T) {
 	})
 }
 
-func TestA068BlockedResult(t *testing.T) {
-	d := downSearch(t, webSearch)
-	first := d.refusal()
-	ran := d.ran
-	for range 395 {
-		b := d.blocked(d.refusal()).Blocked
-		assert.False(t, *b.Executed)
-		assert.False(t, *b.Retryable)
-		assert.Equal(t, toolcircuit.ReasonDependencyOpen, b.Reason)
-		assert.Positive(t, b.RetryAfterMS)
-		assert.NotEmpty(t, b.Message)
-	}
-	assert.Equal(t, ran, d.ran, "blocked calls never execute")
-	assert.Equal(t, first.RetryAt, d.refusal().RetryAt, "and never extend the deadline")
-}
-
-func TestA074EveryBanEnds(t *testing.T) {
-	d := downSearch(t, webSearch)
-	assert.Contains(t, d.blocked(d.refusal()).Message, "Do not call web_search for 42 s, until 14:05:30 UTC.")
-
-	d.clock.Add(42 * time.Second)
-	probe, err := d.Allow(t.Context())
-	require.NoError(t, err)
-	e := d.refusal()
-	assert.Equal(t, toolcircuit.StateHalfOpen, e.State)
-	assert.Contains(t, d.blocked(e).Message, "One trial call is under way; do not call web_search for 1 s, until 14:05:31 UTC.")
-
-	probe.Settle(t.Context(), nil, nil)
-	value, err := d.do(nil)
-	r, err := toolcircuit.ResultOf(d.ToolCircuit, value, toolcircuit.Verdict{}, err)
-	require.NoError(t, err)
-	assert.Equal(t, toolcircuit.StatusOK, r.Status)
-	assert.Zero(t, r.Blocked, "the first success takes nothing along")
-
-	d.SetOverride(toolcircuit.OverrideOpen)
-	assert.Contains(t, d.blocked(d.refusal()).Message, "until an operator lifts that")
-}
-
-func TestA077RepetitionIsOneTools(t *testing.T) {
-	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
-	r := d.blocked(&toolcircuit.OpenError{Dependency: "search-api", Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindNotFound})
-	assert.Contains(t, r.Message, "Other arguments and other tools remain usable.")
-	assert.Contains(t, r.Message, "Look for what there is")
-	assert.Equal(t, toolcircuit.KindNotFound, r.Cause)
-}
-
-func TestA079StartingOrGone(t *testing.T) {
+// A dependency that has just gone is told from one that stays away. A first opening is the former, also
+// where MaxCooldown is no more than Cooldown.
+func TestStartingOrGone(t *testing.T) {
 	starting, gone := downSearch(t, webSearch), goneSearch(t, webSearch)
 	s := starting.blocked(starting.refusal())
 	assert.Contains(t, s.Message, "This is temporary")
@@ -892,33 +834,14 @@ func TestA079StartingOrGone(t *testing.T) {
 		assert.NotContains(t, g.Message, "temporary")
 		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate, toolcircuit.ActionUseAlternative, toolcircuit.ActionAnswerWithout}, g.NextActions)
 	}
+	first := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, MaxCooldown: time.Minute})
+	first.do(errDown)
+	f := first.blocked(first.refusal())
+	assert.Contains(t, f.Message, "This is temporary")
+	assert.NotContains(t, f.NextActions, toolcircuit.ActionEscalate)
 }
 
-func TestR13ClosedSetOfKeys(t *testing.T) {
-	d := downSearch(t, webSearch)
-	var keys map[string]any
-	require.NoError(t, json.Unmarshal([]byte(marshal(t, d.blocked(d.refusal()))), &keys))
-	known := []string{"status", "value", "reason", "dependency", "tool", "state", "executed", "outcome", "cause", "rule", "failures",
-		"retryable", "retryAfterMs", "retryAt", "nextActions", "alternatives", "blockedCalls", "endTurn", "message", "source", "advice"}
-	for key := range keys {
-		assert.Contains(t, known, key)
-	}
-	for _, key := range []string{"status", "reason", "tool", "executed", "retryable", "retryAfterMs", "message"} {
-		assert.Contains(t, keys, key)
-	}
-}
-
-// Either channel alone says that the call was blocked.
-func TestR16EitherChannelIsEnough(t *testing.T) {
-	d := downSearch(t, webSearch)
-	r := d.blocked(d.refusal())
-	assert.Contains(t, r.Message, "was not executed")
-	r.Message = ""
-	assert.Contains(t, marshal(t, r), `"status":"blocked"`)
-	assert.Contains(t, marshal(t, r), `"executed":false`)
-}
-
-func TestR23WaitIsNumeric(t *testing.T) {
+func TestWaitIsNumeric(t *testing.T) {
 	d := downSearch(t, webSearch)
 	e := d.refusal()
 	for _, tt := range []struct {
@@ -941,18 +864,8 @@ func TestR23WaitIsNumeric(t *testing.T) {
 	assert.Equal(t, e.RetryAt, *d.blocked(e).RetryAt, "UTC, rounded up to the second")
 }
 
-func TestR46TemporaryAndUntilWhen(t *testing.T) {
-	d := downSearch(t, webSearch)
-	r := d.blocked(d.refusal())
-	assert.Contains(t, r.Message, "This is temporary")
-	assert.Contains(t, r.Message, "for 42 s, until 14:05:30 UTC")
-	before := strings.Replace(r.Message, "42 s", "41 s", 1)
-	d.clock.Add(time.Second)
-	assert.Equal(t, before, d.blocked(d.refusal()).Message, "the same state reads the same but for the time")
-}
-
 // A payment that timed out may have happened. The model is told to look, not to pay again.
-func TestR53OutcomeUnknown(t *testing.T) {
+func TestOutcomeUnknown(t *testing.T) {
 	pay := toolcircuit.Tool{Name: "pay", SideEffects: true, Alternatives: []string{"invoice"}}
 	for kind, want := range map[toolcircuit.Kind]bool{ // retryable
 		toolcircuit.KindTimeout:      false,
@@ -976,24 +889,15 @@ func TestR53OutcomeUnknown(t *testing.T) {
 	}
 	blocked := downSearch(t, pay)
 	assert.Contains(t, blocked.blocked(blocked.refusal()).Message, "pay was not executed")
+
+	benign, err := softly(t, webSearch, toolcircuit.Benign(&toolcircuit.HTTPError{StatusCode: 503}))
+	require.NoError(t, err)
+	assert.False(t, *benign.Retryable, "as Retryable says")
 }
 
-func TestF43BlockedOnlyForRefusals(t *testing.T) {
-	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1})
-	search := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) {
-		return 7, failure(toolcircuit.KindInvalid)
-	})
-	for range 3 {
-		_, err := toolcircuit.Do(t.Context(), d.ToolCircuit, func(context.Context) (int, error) { return 7, failure(toolcircuit.KindInvalid) })
-		assert.Equal(t, failure(toolcircuit.KindInvalid), err)
-		r, err := search(t.Context(), "")
-		require.NoError(t, err)
-		assert.Equal(t, toolcircuit.StatusFailed, r.Status)
-		assert.True(t, *r.Executed)
-	}
-}
-
-func TestF46RefusalSaysAll(t *testing.T) {
+// From the opening to the recovery a refusal and its result say the same, all of it, with the time
+// that ends it where one does. The first success takes nothing along.
+func TestRefusalSaysAll(t *testing.T) {
 	d := downSearch(t, webSearch)
 	check := func(state toolcircuit.State, reason toolcircuit.Reason, wait time.Duration) {
 		t.Helper()
@@ -1013,6 +917,10 @@ func TestF46RefusalSaysAll(t *testing.T) {
 		var back toolcircuit.Result[int]
 		require.NoError(t, json.Unmarshal([]byte(marshal(t, r)), &back))
 		assert.Equal(t, r, back)
+		assert.False(t, *r.Executed)
+		assert.False(t, *r.Retryable)
+		assert.NotContains(t, r.NextActions, toolcircuit.ActionPause)
+		assert.Contains(t, r.Message, "web_search was not executed", "the text alone says so, too")
 	}
 	check(toolcircuit.StateOpen, toolcircuit.ReasonDependencyOpen, 42*time.Second)
 
@@ -1028,20 +936,24 @@ func TestF46RefusalSaysAll(t *testing.T) {
 
 	d.SetOverride(toolcircuit.OverrideOpen)
 	check(toolcircuit.StateOpen, toolcircuit.ReasonManualOpen, 0)
+
+	d.SetOverride(toolcircuit.OverrideNone)
+	d.clock.Add(time.Minute)
+	r, err := toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
+	require.NoError(t, err)
+	assert.Equal(t, toolcircuit.StatusOK, r.Status)
+	assert.Zero(t, r.Blocked)
 }
 
-func TestF47RetryLoop(t *testing.T) {
-	d := downSearch(t, webSearch)
-	ran := d.ran
-	for range 5 {
-		_, err := d.do(nil)
-		assert.False(t, toolcircuit.Retryable(err))
-		r := d.blocked(err)
-		assert.False(t, *r.Retryable)
-		assert.Contains(t, r.Message, "Do not call web_search for 42 s")
+// A retry outside of the circuit ends with the first refusal.
+func TestRetryLoop(t *testing.T) {
+	r := newRig(t, policy(nil))
+	attempts, err := 0, errDown
+	for ; toolcircuit.Retryable(err) && attempts < 10; attempts++ {
+		err = try(r.ToolCircuit, errDown)
 	}
-	assert.Equal(t, ran, d.ran)
-	assert.False(t, slices.Contains(d.blocked(d.refusal()).NextActions, toolcircuit.ActionPause))
+	require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+	require.Equal(t, []int{4, 3}, []int{attempts, len(r.calls) - 1})
 }
 
 // suspended is a clock of a host that slept: the wall clock has moved on, and what is measured has
@@ -1069,6 +981,8 @@ func TestRetryAtAfterTheHostSlept(t *testing.T) {
 		assert.Equal(t, status, r.Status)
 		assert.EqualValues(t, 600_000, r.RetryAfterMS)
 		assert.Equal(t, time.Date(2026, 11, 29, 14, 14, 30, 0, time.UTC), *r.RetryAt)
+		assert.Equal(t, webSearch.Alternatives, r.Alternatives)
+		assert.Regexp(t, "[Dd]o not call (it|web_search) for 600 s, until 14:14:30 UTC. Use cached_search", r.Message)
 	}
 	host.slept = 8 * time.Hour
 	host.Add(500 * time.Millisecond)
@@ -1254,15 +1168,6 @@ func TestSpreadOfHints(t *testing.T) {
 	}
 }
 
-// The longest wait has no room for a spread.
-func TestSpreadOfTheLongestWait(t *testing.T) {
-	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: math.MaxInt64, Jitter: 1})
-	d.do(errDown)
-	for range 10 {
-		assert.Equal(t, int64(math.MaxInt64/1_000_000+1), d.blocked(d.refusal()).RetryAfterMS)
-	}
-}
-
 func ExampleWrapResult() {
 	down := &toolcircuit.HTTPError{StatusCode: 503}
 	search := toolcircuit.WrapResult(
@@ -1319,25 +1224,6 @@ func TestFailureUnderTheKillSwitch(t *testing.T) {
 		assert.Zero(t, r.RetryAfterMS)
 		assert.Nil(t, r.RetryAt)
 	}
-}
-
-// A failure that has opened the circuit does not say that the tool can be called at once.
-func TestFailureThatOpens(t *testing.T) {
-	mock := clock.NewMock()
-	c := toolcircuit.MustNew("search-api", toolcircuit.Options{
-		Clock:  mock,
-		Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute},
-		Tool:   webSearch,
-	})
-	tool := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
-		return "", &toolcircuit.HTTPError{StatusCode: 504}
-	})
-	r, err := tool(context.Background(), "")
-	require.NoError(t, err)
-	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
-	assert.Equal(t, int64(60_000), r.RetryAfterMS)
-	assert.Equal(t, webSearch.Alternatives, r.Alternatives)
-	assert.Contains(t, r.Message, "Do not call it for 60 s, until 00:01:00 UTC. Use cached_search")
 }
 
 // A dependency that asks for a wait gets it, also from a model whose circuit is closed, but no
@@ -1416,9 +1302,25 @@ func TestResultOfAResult(t *testing.T) {
 	assert.Equal(t, 7, *r.Value.Value)
 }
 
-// Retryable and a Result say the same of an error that is marked Benign.
-func TestBenignIsNotRetryable(t *testing.T) {
-	err := toolcircuit.Benign(&toolcircuit.HTTPError{StatusCode: 503})
-	r, _ := softly(t, webSearch, err)
-	assert.Equal(t, toolcircuit.Retryable(err), *r.Retryable, r.Message)
+// Each call gets exactly one answer, whatever came of it
+func TestEveryCallHasOneAnswer(t *testing.T) {
+	errPlain := errors.New("plain")
+	for _, err := range []error{nil, errPlain, errInvalid, errDown, wait(time.Second), io.EOF,
+		toolcircuit.Benign(errPlain), toolcircuit.Duplicate(errPlain), context.Canceled, toolcircuit.ErrCircuitOpen,
+		errors.Join(errPlain, errDown)} {
+		r := newRig(t, policy(nil))
+		tool := func(context.Context, int) (string, error) { return "value", err }
+
+		got, gotErr := toolcircuit.Wrap(r.ToolCircuit, tool)(t.Context(), 0)
+		require.Equal(t, "value", got)
+		require.Equal(t, err, gotErr)
+		result, gotErr := toolcircuit.WrapResult(r.ToolCircuit, tool)(t.Context(), 0)
+		if gotErr != nil {
+			require.Equal(t, err, gotErr)
+			require.Zero(t, result)
+			continue
+		}
+		require.NotEqual(t, result.Value != nil, result.Reason != "", "%v: %+v", err, result)
+		require.Equal(t, result.Status == toolcircuit.StatusOK, result.Value != nil)
+	}
 }

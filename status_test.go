@@ -27,13 +27,6 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// A host name that does not exist is the caller's mistake.
-func TestA001NameInArgument(t *testing.T) {
-	err := get(dial(&net.DNSError{Err: "no such host", Name: "nowhere.invalid", IsNotFound: true}))
-	require.Equal(t, notFound, verdictOn(err))
-	require.False(t, toolcircuit.Retryable(err))
-}
-
 func TestHTTPStatus(t *testing.T) {
 	unauthorized, conflict := ignored(toolcircuit.KindUnauthorized), ignored(toolcircuit.KindConflict)
 	next := -1
@@ -343,7 +336,7 @@ func TestClassifySockets(t *testing.T) {
 }
 
 // An ordinary https API speaks HTTP/2, and none of its failures is a *net.OpError.
-func TestN01HTTP2(t *testing.T) {
+func TestHTTP2(t *testing.T) {
 	abort := http.ErrAbortHandler
 	for name, handler := range map[string]http.HandlerFunc{
 		"before the headers": func(http.ResponseWriter, *http.Request) { panic(abort) },
@@ -455,7 +448,7 @@ func scripted(t *testing.T, answer string) (url string) {
 }
 
 // What net/http has no type for is told where it happens.
-func TestN02Transport(t *testing.T) {
+func TestTransport(t *testing.T) {
 	proxied := func(t *testing.T) *http.Transport {
 		proxy, err := url.Parse(scripted(t, "HTTP/1.1 503 Service Unavailable\r\n\r\n"))
 		require.NoError(t, err)

@@ -17,45 +17,6 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// sleeper is a goroutine in Wait or Monitor: what it returned, once it has.
-type sleeper struct {
-	cancel   context.CancelFunc
-	err      error
-	returned bool
-}
-
-// sleep starts f in a goroutine and lets it come to rest.
-func sleep(ctx context.Context, f func(context.Context) error) *sleeper {
-	ctx, cancel := context.WithCancel(ctx)
-	s := &sleeper{cancel: cancel}
-	go func() {
-		s.err = f(ctx)
-		s.returned = true
-	}()
-	synctest.Wait()
-	return s
-}
-
-// pass moves the clock on and lets all come to rest. A mock runs each timer once on its way,
-// and what that wakes sees the clock where it ends; so it goes in steps of a second.
-func pass(d time.Duration) func(*rig) {
-	return func(r *rig) {
-		for ; d > time.Second; d -= time.Second {
-			add(time.Second)(r)
-			synctest.Wait()
-		}
-		add(d)(r)
-		synctest.Wait()
-	}
-}
-
-// bubbles runs tests in bubbles of their own.
-func bubbles(t *testing.T, tests map[string]func(t *testing.T)) {
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-	}
-}
-
 func TestWait(t *testing.T) {
 	opened := func(t *testing.T) *rig { return run(t, policy(nil), []step{{trip, open}}) }
 	bubbles(t, map[string]func(*testing.T){
@@ -452,12 +413,6 @@ func TestMonitor(t *testing.T) {
 			openings(2)(r)
 		},
 	})
-}
-
-func endedContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }
 
 // endsAtLast ends when somebody waits for it and all other goroutines rest.

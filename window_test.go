@@ -2,7 +2,6 @@ package toolcircuit_test
 
 import (
 	"context"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,20 +10,6 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 )
-
-// byRate is a policy of rate alone: half of at least four calls within 16 seconds, counted in
-// slots of one.
-func byRate(p *toolcircuit.Policy) {
-	p.FailureThreshold = math.MaxInt
-	p.FailureRate, p.MinCalls, p.Window = 0.5, 4, 16*time.Second
-}
-
-// holds checks what the window holds.
-func holds(failures, calls int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
-		is.Equal(toolcircuit.Window{Calls: calls, Failures: failures}, s.Window)
-	})
-}
 
 func TestRate(t *testing.T) {
 	opened := func(rule toolcircuit.Rule, failures, calls int) func(*rig) {
@@ -39,6 +24,7 @@ func TestRate(t *testing.T) {
 	with := func(edit func(*toolcircuit.Policy)) func(*toolcircuit.Policy) {
 		return func(p *toolcircuit.Policy) { byRate(p); edit(p) }
 	}
+	slow := all(begin("a"), add(2*time.Millisecond), end("a", nil))
 	play(t, []script{
 		{"opens at the rate", byRate, []step{
 			{all(calls(4, nil), calls(3, errDown), holds(3, 7)), closed},
@@ -46,13 +32,6 @@ func TestRate(t *testing.T) {
 		}},
 		{"not below it", byRate, []step{
 			{all(calls(4, nil), calls(3, errDown), call(nil), call(errDown), holds(4, 9)), closed},
-		}},
-		{"equality by division", with(func(p *toolcircuit.Policy) { p.FailureRate = 0.1; p.MinCalls = 10 }), []step{
-			{all(calls(9, nil), call(errDown), opened(toolcircuit.RuleRate, 1, 10)), open},
-		}},
-		{"equality by division, where a product is rounded up", with(func(p *toolcircuit.Policy) { p.FailureRate = 0.07; p.MinCalls = 100 }), []step{
-			{all(calls(93, nil), calls(6, errDown)), closed}, // 0.07*100 is more than 7
-			{call(errDown), open},
 		}},
 		{"says nothing below MinCalls", byRate, []step{
 			{all(calls(3, errDown), holds(3, 3)), closed},
@@ -68,15 +47,21 @@ func TestRate(t *testing.T) {
 		{"nor are refused ones", byRate, []step{
 			{all(calls(4, errDown), refused(time.Minute), add(time.Minute), call(nil), holds(0, 0)), closed},
 		}},
-		{"slow calls are failures", with(func(p *toolcircuit.Policy) { p.SlowCall = time.Millisecond }), []step{
-			{all(begin("a"), add(2*time.Millisecond), end("a", nil), holds(1, 1)), closed},
+		{"slow calls are failures, with the threshold at one call there is one event", with(func(p *toolcircuit.Policy) { p.FailureThreshold, p.SlowCall = 2, time.Millisecond }), []step{
+			{all(calls(2, nil), slow, holds(1, 3)), closed},
+			{all(slow, opened(toolcircuit.RuleThresholdRate, 2, 4)), open},
+			{func(r *rig) { require.Len(r, r.events, 1) }, open},
+		}},
+		{"a streak is older than the window", with(func(p *toolcircuit.Policy) { p.FailureThreshold = 5 }), []step{
+			{all(call(errDown), add(time.Minute), call(errDown), add(time.Minute), call(errDown), add(time.Minute), call(errDown), add(time.Minute)), closed},
+			{all(call(errDown), opened(toolcircuit.RuleThreshold, 5, 5)), open},
+		}},
+		{"a flaky tool opens by rate alone", with(func(p *toolcircuit.Policy) { p.FailureThreshold, p.MinCalls = 3, 7 }), []step{
+			{all(calls(2, errDown), call(nil), calls(2, errDown), call(nil)), closed},
+			{all(call(errDown), opened(toolcircuit.RuleRate, 5, 7)), open},
 		}},
 		{"duplicates are healthy calls", byRate, []step{
 			{all(call(toolcircuit.Duplicate(errDown)), holds(0, 1)), closed},
-		}},
-		{"with the threshold at one call there is one event", with(func(p *toolcircuit.Policy) { p.FailureThreshold = 2 }), []step{
-			{all(calls(2, nil), call(errDown), call(errDown), opened(toolcircuit.RuleThresholdRate, 2, 4)), open},
-			{func(r *rig) { require.Len(r, r.events, 1) }, open},
 		}},
 		{"the threshold alone says among how many calls, too", with(func(p *toolcircuit.Policy) { p.FailureThreshold = 5; p.FailureRate = 1 }), []step{
 			{all(calls(2, nil), calls(5, errDown), opened(toolcircuit.RuleThreshold, 5, 7)), open},
@@ -87,6 +72,7 @@ func TestRate(t *testing.T) {
 		{"MinCalls is for closed only", byRate, []step{
 			{all(calls(4, errDown), add(time.Minute)), halfOpen},
 			{all(call(errDown), opened(toolcircuit.RuleProbe, 1, 1), openings(2)), open},
+			{all(add(2*time.Minute), call(errDown), refused(4*time.Minute)), open},
 		}},
 		{"off: not even successes are counted", nil, []step{
 			{all(call(nil), call(errDown), holds(0, 0)), closed},
@@ -183,4 +169,28 @@ func TestWindowLosesNothing(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, toolcircuit.Window{Calls: 32*500 + 1, Failures: 8 * 500}, c.Snapshot().Window)
 	})
+}
+
+// A rate that is reached exactly opens, also where a product would be rounded up.
+func TestRateExactly(t *testing.T) {
+	for _, test := range []struct {
+		rate         float64
+		healthy, bad int
+		want         toolcircuit.State
+	}{
+		{0.57, 43, 57, open},
+		{0.57, 44, 56, closed},
+		{0.5, 1, 1, open},
+		{0.29, 71, 29, open},
+		{0.1, 9, 1, open},
+		{0.07, 93, 7, open}, // 0.07*100 is more than 7
+		{1, 0, 20, open},
+		{1, 1, 20, closed},
+	} {
+		r := newRig(t, rate(test.rate, test.healthy+test.bad))
+		all(calls(test.healthy, nil), calls(test.bad-1, errDown))(r)
+		require.Equal(t, closed, r.State(), "%+v", test)
+		call(errDown)(r)
+		require.Equal(t, test.want, r.State(), "%+v", test)
+	}
 }
