@@ -868,19 +868,17 @@ func TestTwin(t *testing.T) {
 	require.Equal(t, "mail-api", r.events[len(r.events)-1].Dependency, "a twin has the hooks")
 	require.Equal(t, "search", r.calls[len(r.calls)-1].Tool, "a twin has the view")
 
+	rated := newRig(t, policy(byRate))
+	other := rated.Twin("mail-api")
+	call(errDown)(rated)
+	require.Zero(t, other.Snapshot().Window, "a twin has a window of its own")
+
 	set(func(p *toolcircuit.Policy) { p.Cooldown = time.Hour })(&twin)
 	refused(time.Hour)(&twin)
 	refused(time.Minute)(r)
 	add(time.Minute)(r)
 	call(nil)(r)
 	refused(time.Hour - time.Minute)(&twin)
-}
-
-func TestTwinsCountInWindowsOfTheirOwn(t *testing.T) {
-	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.FailureRate = 1; p.MinCalls = 1; p.FailureThreshold = 9 }))
-	twin := r.Twin("mail-api")
-	call(errDown)(r)
-	require.Zero(t, twin.Snapshot().Window)
 }
 
 // The longest waits there are overflow nothing.

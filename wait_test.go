@@ -18,119 +18,66 @@ import (
 )
 
 func TestWait(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before func(*rig)         // that it waits
+		tool   toolcircuit.Tool   // that waits
+		during func(*rig)         // while it waits
+		then   time.Duration      // for so long it goes on
+		reason toolcircuit.Reason // of the refusal that it ends with
+	}{
+		"closed: at once":                              {before: call(nil)},
+		"open: until the cooldown is over":             {before: trip, then: time.Minute},
+		"open, with SideEffects: until its own turn":   {before: trip, tool: toolcircuit.Tool{SideEffects: true}, then: 2 * time.Minute},
+		"half-open: until the lease is over":           {before: probing, then: time.Minute},
+		"half-open: until the probe has closed it":     {before: probing, during: end("probe", nil)},
+		"half-open: until the slot is free":            {before: probing, during: release("probe")},
+		"half-open: on through the next cooldown":      {before: probing, during: end("probe", errDown), then: 2 * time.Minute},
+		"a reset ends it":                              {before: trip, during: reset},
+		"a shorter cooldown shortens it":               {before: trip, during: set(func(p *toolcircuit.Policy) { p.Cooldown = time.Second }), then: time.Second},
+		"a longer wait prolongs it":                    {before: all(begin("late"), trip), during: end("late", asked(5*time.Minute)), then: 5 * time.Minute},
+		"an override that lets all in ends it":         {before: trip, during: override(toolcircuit.OverrideClosed)},
+		"an override that refuses all ends it":         {before: trip, during: override(toolcircuit.OverrideOpen), reason: toolcircuit.ReasonManualOpen},
+		"an override that refuses all, from the start": {before: override(toolcircuit.OverrideOpen), reason: toolcircuit.ReasonManualOpen},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, policy(nil))
+				tt.before(r)
+				s := sleep(t.Context(), r.WithTool(tt.tool).Wait)
+				if tt.during != nil {
+					require.False(t, s.returned)
+					tt.during(r)
+					synctest.Wait()
+				}
+				if tt.then > 0 {
+					pass(tt.then - 1)(r)
+					require.False(t, s.returned)
+					pass(1)(r)
+				}
+				require.True(t, s.returned)
+				if tt.reason == "" {
+					require.NoError(t, s.err)
+					return
+				}
+				var e *toolcircuit.OpenError
+				require.ErrorAs(t, s.err, &e)
+				require.Equal(t, tt.reason, e.Reason)
+			})
+		})
+	}
+
 	opened := func(t *testing.T) *rig { return run(t, policy(nil), []step{{trip, open}}) }
 	bubbles(t, map[string]func(*testing.T){
-		"closed: at once": func(t *testing.T) {
-			require.NoError(t, newRig(t, policy(nil)).Wait(t.Context()))
-		},
-		"open: until the cooldown is over": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
-			pass(time.Minute - 1)(r)
-			require.False(t, s.returned)
-			pass(1)(r)
-			require.True(t, s.returned)
-			require.NoError(t, s.err)
-			seq(1)(r) // it took nothing
-		},
-		"open, with SideEffects: until its own turn": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.WithTool(toolcircuit.Tool{SideEffects: true}).Wait)
-			pass(2*time.Minute - 1)(r)
-			require.False(t, s.returned)
-			pass(1)(r)
-			require.True(t, s.returned)
-		},
-		"half-open: until the lease is over": func(t *testing.T) {
-			r := run(t, policy(nil), []step{{probing, halfOpen}})
-			s := sleep(t.Context(), r.Wait)
-			pass(time.Minute - 1)(r)
-			require.False(t, s.returned)
-			pass(1)(r)
-			require.True(t, s.returned)
-			require.NoError(t, s.err)
-		},
-		"half-open: until the probe has closed it": func(t *testing.T) {
-			r := run(t, policy(nil), []step{{probing, halfOpen}})
-			s := sleep(t.Context(), r.Wait)
-			end("probe", nil)(r)
-			synctest.Wait()
-			require.True(t, s.returned)
-			require.NoError(t, s.err)
-		},
-		"half-open: until the slot is free": func(t *testing.T) {
-			r := run(t, policy(nil), []step{{probing, halfOpen}})
-			s := sleep(t.Context(), r.Wait)
-			release("probe")(r)
-			synctest.Wait()
-			require.True(t, s.returned)
-		},
-		"half-open: on through the next cooldown": func(t *testing.T) {
-			r := run(t, policy(nil), []step{{probing, halfOpen}})
-			s := sleep(t.Context(), r.Wait)
-			end("probe", errDown)(r)
-			pass(2*time.Minute - 1)(r)
-			require.False(t, s.returned)
-			pass(1)(r)
-			require.True(t, s.returned)
-		},
-		"a reset ends it": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
-			reset(r)
-			synctest.Wait()
-			require.True(t, s.returned)
-			require.NoError(t, s.err)
-		},
-		"a shorter cooldown shortens it": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
-			set(func(p *toolcircuit.Policy) { p.Cooldown = time.Second })(r)
-			pass(time.Second)(r)
-			require.True(t, s.returned)
-		},
-		"a longer wait prolongs it": func(t *testing.T) {
-			r := newRig(t, policy(nil))
-			all(begin("late"), trip)(r)
-			s := sleep(t.Context(), r.Wait)
-			end("late", asked(5*time.Minute))(r)
-			pass(5*time.Minute - 1)(r)
-			require.False(t, s.returned)
-			pass(1)(r)
-			require.True(t, s.returned)
-		},
-		"an override that lets all in ends it": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
-			override(toolcircuit.OverrideClosed)(r)
-			synctest.Wait()
-			require.True(t, s.returned)
-			require.NoError(t, s.err)
-		},
-		"an override that refuses all ends it with the refusal": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
-			override(toolcircuit.OverrideOpen)(r)
-			synctest.Wait()
-			require.True(t, s.returned)
-			var e *toolcircuit.OpenError
-			require.ErrorAs(t, s.err, &e)
-			require.Equal(t, toolcircuit.ReasonManualOpen, e.Reason)
-			require.ErrorIs(t, r.Wait(t.Context()), toolcircuit.ErrCircuitOpen)
-		},
 		"the end of its context ends it": func(t *testing.T) {
-			r := opened(t)
-			s := sleep(t.Context(), r.Wait)
+			s := sleep(t.Context(), opened(t).Wait)
 			s.cancel()
 			synctest.Wait()
 			require.True(t, s.returned)
 			require.Equal(t, context.Canceled, s.err)
 		},
 		"a context that is over already, closed or not": func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			require.Equal(t, context.Canceled, opened(t).Wait(ctx))
-			require.Equal(t, context.Canceled, newRig(t, policy(nil)).Wait(ctx))
+			require.Equal(t, context.Canceled, opened(t).Wait(endedContext()))
+			require.Equal(t, context.Canceled, newRig(t, policy(nil)).Wait(endedContext()))
 		},
 		"a deadline before the end of the cooldown: the refusal at once": func(t *testing.T) {
 			real := toolcircuit.MustNew("search-api", policy(nil))
@@ -428,7 +375,6 @@ func (c endsAtLast) Done() <-chan struct{} {
 }
 
 func TestAbandon(t *testing.T) {
-	type tool = func(context.Context, int) (int, error)
 	bubbles(t, map[string]func(*testing.T){
 		"what returns in time is passed on": func(t *testing.T) {
 			double := toolcircuit.Abandon(func(_ context.Context, n int) (int, error) { return 2 * n, errInvalid })
@@ -465,9 +411,7 @@ func TestAbandon(t *testing.T) {
 			}
 		},
 		"a context that is over already starts nothing": func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			_, err := toolcircuit.Abandon(func(context.Context, int) (int, error) { panic("ran") })(ctx, 1)
+			_, err := toolcircuit.Abandon(func(context.Context, int) (int, error) { panic("ran") })(endedContext(), 1)
 			require.ErrorIs(t, err, context.Canceled)
 		},
 		"a nil context is named": func(t *testing.T) {
@@ -526,7 +470,6 @@ func TestAbandon(t *testing.T) {
 			streak(1)(r)
 		},
 	})
-	var _ tool = toolcircuit.Abandon(tool(func(context.Context, int) (int, error) { return 0, nil })) // it takes X and returns X
 }
 
 // TestCircuitsLeaveNothingBehind makes 10,000 circuits, trips half of them, and waits for some.
