@@ -959,11 +959,13 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// A socket has the deadline of the context and may tell before it does.
+// A socket has the deadline of the context and may tell before it does, at that very moment.
 func TestSocketBeforeContext(t *testing.T) {
-	c := toolcircuit.MustNew("x", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1, IgnoreDeadline: true}})
-	toolcircuit.Do(passed{t.Context()}, c, func(context.Context) (int, error) { return 0, os.ErrDeadlineExceeded })
-	require.Equal(t, closed, c.State())
+	synctest.Test(t, func(t *testing.T) {
+		c := toolcircuit.MustNew("x", toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1, IgnoreDeadline: true}})
+		toolcircuit.Do(passed{t.Context()}, c, func(context.Context) (int, error) { return 0, os.ErrDeadlineExceeded })
+		require.Equal(t, closed, c.State())
+	})
 }
 
 // A context whose methods panic once the call has begun costs no healthy outcome.
@@ -1039,7 +1041,7 @@ func TestNestedInItselfHadBegun(t *testing.T) {
 // passed is a context whose deadline has passed and which does not know yet.
 type passed struct{ context.Context }
 
-func (passed) Deadline() (time.Time, bool) { return time.Now().Add(-1), true }
+func (passed) Deadline() (time.Time, bool) { return time.Now(), true }
 
 // badContext is a context whose methods panic once it is bad. Done has been asked for by then.
 type badContext struct {
@@ -1235,7 +1237,7 @@ func TestProbeEndedBeforeItsCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, o)
 			all(call(errDown), add(time.Minute))(r)
-			apart(func() { enter(r) })
+			quits(func() { enter(r) })
 			require.True(t, r.Ready())
 			call(nil)(r)
 			require.Equal(t, closed, r.State())

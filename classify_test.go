@@ -137,6 +137,14 @@ func (e deep) Unwrap() error {
 	return e - 1
 }
 
+// nested is err as the last of n+1 errors.
+func nested(n int, err error) error {
+	for range n {
+		err = chain{err}
+	}
+	return err
+}
+
 func dial(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 func get(err error) error  { return &url.Error{Op: "Get", URL: "http://dep/", Err: err} }
 
@@ -209,6 +217,7 @@ func TestClassifyRules(t *testing.T) {
 		"hello rejected":           {&tls.ECHRejectionError{}, unavailable},
 		"response":                 {&toolcircuit.HTTPError{StatusCode: 404}, notFound},
 		"response with a wait":     {&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second}, paused(toolcircuit.KindRateLimited, time.Second)},
+		"response with the least":  {&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 1}, paused(toolcircuit.KindRateLimited, 1)},
 		"response that is none":    {&toolcircuit.HTTPError{StatusCode: 700}, unknown},
 		"response without failure": {&toolcircuit.HTTPError{StatusCode: 200}, unknown},
 	} {
@@ -346,6 +355,9 @@ func TestClassifyEndsOnCycles(t *testing.T) {
 	require.Equal(t, unavailable, verdictOn(toolcircuit.Fault(two)))
 	require.Equal(t, unavailable, verdictOn(deep(500)))
 	require.Equal(t, unknown, verdictOn(deep(2000)), "too deep")
+	rule := toolcircuit.ForError(func(*apiError) toolcircuit.Verdict { return timeout })
+	require.Equal(t, timeout, rule(t.Context(), toolcircuit.Outcome{Err: nested(999, &apiError{})}))
+	require.Zero(t, rule(t.Context(), toolcircuit.Outcome{Err: nested(1000, &apiError{})}))
 	require.Equal(t, unknown, verdictOn(deep(math.MaxInt)))
 }
 
@@ -920,6 +932,12 @@ func TestForError(t *testing.T) {
 			errors.Join(&apiError{404}, &apiError{503}), unavailable},
 		"outermost of a chain": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
 			errors.Join(outer{proxy{&apiError{404}}, &apiError{503}}, errOpaque), notFound},
+		"a pause without a wait beside a fault": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
+			if e.code < 500 {
+				return paused(toolcircuit.KindTimeout, 0)
+			}
+			return unavailable
+		}), errors.Join(&apiError{429}, &apiError{503}), unavailable},
 		"until an opinion": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
 			if e.code < 500 {
 				return toolcircuit.Verdict{}

@@ -18,6 +18,29 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
+// said checks the events since it was last asked, but for At, which must be now.
+func said(want ...toolcircuit.Event) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		for i := range r.events {
+			require.Equal(r, "search-api", r.events[i].Dependency)
+			require.Equal(r, r.clock.Now(), r.events[i].At)
+			r.events[i].Dependency, r.events[i].At = "", time.Time{}
+		}
+		require.Equal(r, want, r.events)
+		r.events = nil
+	}
+}
+
+// heard makes a circuit of threshold 1 whose hook does what is given at each event.
+func heard(t *testing.T, f func(r *rig, e toolcircuit.Event)) *rig {
+	var r *rig
+	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
+	o.OnEvent = func(_ context.Context, e toolcircuit.Event) { f(r, e) }
+	r = newRig(t, o)
+	return r
+}
+
 func TestEvents(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	play(t, []script{
@@ -250,11 +273,11 @@ func TestLogValues(t *testing.T) {
 	}
 	opened := toolcircuit.Event{
 		Type: toolcircuit.EventOpened, Dependency: "search-api", From: closed, To: open, Openings: 2, RetryAt: time.Unix(60, 0).UTC(),
-		Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindTimeout, Failures: 3, Elapsed: time.Second, RunID: "run-1", Err: secret,
+		Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindTimeout, Failures: 3, Elapsed: 1, RunID: "run-1", Err: secret,
 	}
 	require.Equal(t, map[string]any{
 		"dependency": "search-api", "transition": "closed -> open", "reason": "threshold", "kind": "timeout", "failures": 3.0,
-		"openings": 2.0, "retry_at": "1970-01-01T00:01:00Z", "run_id": "run-1", "duration": 1e9,
+		"openings": 2.0, "retry_at": "1970-01-01T00:01:00Z", "run_id": "run-1", "duration": 1.0,
 	}, log(opened))
 	require.Equal(t, map[string]any{
 		"dependency": "search-api", "transition": "half_open -> closed", "reason": "probe",

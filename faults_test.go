@@ -175,6 +175,22 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
+// strict is a Classifier that counts every answer with an HTTP status that is no success, of the
+// kind that the rules give it.
+var strict = toolcircuit.ForError(func(*toolcircuit.HTTPError) toolcircuit.Verdict {
+	return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
+})
+
+// neutral is a Classifier that ignores one error, as one of kind k.
+func neutral(target error, k toolcircuit.Kind) toolcircuit.Classifier {
+	return func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
+		if errors.Is(o.Err, target) {
+			return toolcircuit.Verdict{Kind: k}
+		}
+		return toolcircuit.Verdict{}
+	}
+}
+
 // reconnecting is a client's error while it rebuilds its connection.
 type reconnecting struct{ error }
 

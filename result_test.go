@@ -468,6 +468,7 @@ func TestResultOf(t *testing.T) {
 
 	deep := fmt.Errorf("agent: %w", errors.Join(plain, fmt.Errorf("tool: %w", d.refusal())))
 	assert.Equal(t, d.blocked(d.refusal()), d.blocked(deep))
+	assert.Equal(t, d.blocked(d.refusal()), d.blocked(nested(999, d.refusal())), "as deep as errors are looked at")
 
 	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}, plain)
 	require.NoError(t, err)

@@ -36,16 +36,13 @@ type step struct {
 	state toolcircuit.State
 }
 
-const (
-	closed   = toolcircuit.StateClosed
-	open     = toolcircuit.StateOpen
-	halfOpen = toolcircuit.StateHalfOpen
-)
-
-var (
-	errDown    = toolcircuit.Fault(errors.New("down"))
-	errInvalid = &toolcircuit.HTTPError{StatusCode: 400}
-)
+// script is a named table of steps under a policy of three failures and a minute, changed by
+// edit.
+type script struct {
+	name  string
+	edit  func(*toolcircuit.Policy)
+	steps []step
+}
 
 // newRig returns a rig with the options given; its hooks come before those of o.
 func newRig(t *testing.T, o toolcircuit.Options) *rig {
@@ -73,6 +70,14 @@ func newRig(t *testing.T, o toolcircuit.Options) *rig {
 	return r
 }
 
+// newQuietRig is newRig without hooks, for calls that are made at once.
+func newQuietRig(t *testing.T, o toolcircuit.Options) *rig {
+	r := &rig{T: t, clock: clock.NewMock(), permits: map[string]*toolcircuit.Permit{}}
+	o.Clock = r.clock
+	r.ToolCircuit = toolcircuit.MustNew("search-api", o)
+	return r
+}
+
 // run takes a rig through steps.
 func run(t *testing.T, o toolcircuit.Options, steps []step) *rig {
 	t.Helper()
@@ -84,6 +89,12 @@ func run(t *testing.T, o toolcircuit.Options, steps []step) *rig {
 	return r
 }
 
+func play(t *testing.T, scripts []script) {
+	for _, s := range scripts {
+		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps) })
+	}
+}
+
 // from is where calls come from.
 func (r *rig) from() context.Context {
 	if r.ctx == nil {
@@ -91,6 +102,25 @@ func (r *rig) from() context.Context {
 	}
 	return r.ctx
 }
+
+const (
+	closed   = toolcircuit.StateClosed
+	open     = toolcircuit.StateOpen
+	halfOpen = toolcircuit.StateHalfOpen
+)
+
+const (
+	opened     = toolcircuit.EventOpened
+	halfOpened = toolcircuit.EventHalfOpened
+	reclosed   = toolcircuit.EventClosed
+)
+
+var (
+	errDown    = toolcircuit.Fault(errors.New("down"))
+	errInvalid = &toolcircuit.HTTPError{StatusCode: 400}
+)
+
+// Policies.
 
 // policy is a policy of three failures and a minute, doubling to ten, changed by edit.
 func policy(edit func(*toolcircuit.Policy)) toolcircuit.Options {
@@ -103,6 +133,32 @@ func policy(edit func(*toolcircuit.Policy)) toolcircuit.Options {
 	}
 	return toolcircuit.Options{Policy: p}
 }
+
+// once is a policy that opens at the first failure, changed by edit.
+func once(edit func(*toolcircuit.Policy)) toolcircuit.Options {
+	return policy(func(p *toolcircuit.Policy) {
+		p.FailureThreshold = 1
+		if edit != nil {
+			edit(p)
+		}
+	})
+}
+
+// rate is a policy that opens by rate alone, over a window of ten seconds.
+func rate(rate float64, minCalls int) toolcircuit.Options {
+	return policy(func(p *toolcircuit.Policy) {
+		p.FailureThreshold, p.FailureRate, p.MinCalls, p.Window = math.MaxInt, rate, minCalls, 10*time.Second
+	})
+}
+
+// byRate is a policy of rate alone: half of at least four calls within 16 seconds, counted in
+// slots of one.
+func byRate(p *toolcircuit.Policy) {
+	p.FailureThreshold = math.MaxInt
+	p.FailureRate, p.MinCalls, p.Window = 0.5, 4, 16*time.Second
+}
+
+// Steps: calls.
 
 // call is a call that must run and returns err.
 func call(err error) func(*rig) {
@@ -128,189 +184,6 @@ func calls(n int, err error) func(*rig) {
 	}
 }
 
-// refused is a call that must be refused, for that long at most. That is what it is told, except
-// while a probe holds the slot: a read is then told to wait as long as the probe has run so far.
-func refused(wait time.Duration) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		_, err := toolcircuit.Do(r.from(), r.ToolCircuit, func(context.Context) (string, error) {
-			r.ran++
-			r.Error("a refused call ran")
-			return "", nil
-		})
-		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
-		var e *toolcircuit.OpenError
-		require.ErrorAs(r, err, &e)
-		told := wait
-		if e.State == halfOpen && !r.writes {
-			told = min(wait, max(r.Snapshot().Policy.ProbeTimeout-wait, time.Second))
-		}
-		require.Equal(r, told, e.RetryAfter())
-	}
-}
-
-// add moves the clock on.
-func add(d time.Duration) func(*rig) { return func(r *rig) { r.clock.Set(r.clock.Now().Add(d)) } }
-
-// begin starts calls that end later, by name.
-func begin(names ...string) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		for _, name := range names {
-			p, err := r.Allow(r.from())
-			require.NoError(r, err, "call %s", name)
-			r.permits[name] = &p
-			delete(r.inner, name)
-			r.ran++
-		}
-	}
-}
-
-// end ends a call that began.
-func end(name string, err error) func(*rig) {
-	return func(r *rig) { r.permits[name].Settle(context.Background(), nil, err) }
-}
-
-// release hands a call back.
-func release(name string) func(*rig) { return func(r *rig) { r.permits[name].Release() } }
-
-func override(o toolcircuit.Override) func(*rig) { return func(r *rig) { r.SetOverride(o) } }
-
-func reset(r *rig) { r.ToolCircuit.Reset() }
-
-// wait is an error with which the dependency asks for a pause.
-func wait(d time.Duration) error { return toolcircuit.RetryAfter(errors.New("later"), d) }
-
-// all runs several actions as one step.
-func all(actions ...func(*rig)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		for _, a := range actions {
-			a(r)
-		}
-	}
-}
-
-// script is a named table of steps under a policy of three failures and a minute, changed by
-// edit.
-type script struct {
-	name  string
-	edit  func(*toolcircuit.Policy)
-	steps []step
-}
-
-func play(t *testing.T, scripts []script) {
-	for _, s := range scripts {
-		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps) })
-	}
-}
-
-var (
-	trip    = calls(3, errDown)           // opens under the policy of scripts, from a streak of 0
-	cooled  = all(trip, add(time.Minute)) // and lets its first cooldown pass
-	probing = all(cooled, begin("probe")) // and takes the slot
-)
-
-// snapshot checks what the circuit says of itself.
-func snapshot(check func(*require.Assertions, toolcircuit.Snapshot)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		check(require.New(r), r.Snapshot())
-	}
-}
-
-func openings(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Openings) })
-}
-
-func seq(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Seq) })
-}
-
-func streak(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Streak) })
-}
-
-func stale(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Stale) })
-}
-
-// set puts another policy in force: that of scripts, changed by edit.
-func set(edit func(*toolcircuit.Policy)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		require.NoError(r, r.SetPolicy(policy(edit).Policy))
-	}
-}
-
-// as runs steps through another tool's view of the circuit.
-func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		mine := r.ToolCircuit
-		r.ToolCircuit, r.writes = mine.WithTool(tool), tool.SideEffects
-		all(actions...)(r)
-		r.ToolCircuit, r.writes = mine, false
-	}
-}
-
-// asked is a failure that counts and with which the dependency asks for a pause.
-func asked(d time.Duration) error {
-	return &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: d}
-}
-
-// untilDue passes the time until a probe may go.
-func untilDue(r *rig) { r.clock.Set(r.Snapshot().RetryAt) }
-
-// outage is an outage of n openings with a probe as soon as each is due, and the recovery.
-func outage(n int) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		trip(r)
-		for range n - 1 {
-			all(untilDue, call(errDown))(r)
-		}
-		all(untilDue, openings(n), call(nil))(r)
-	}
-}
-
-const (
-	opened     = toolcircuit.EventOpened
-	halfOpened = toolcircuit.EventHalfOpened
-	reclosed   = toolcircuit.EventClosed
-)
-
-// once is a policy that opens at the first failure, changed by edit.
-func once(edit func(*toolcircuit.Policy)) toolcircuit.Options {
-	return policy(func(p *toolcircuit.Policy) {
-		p.FailureThreshold = 1
-		if edit != nil {
-			edit(p)
-		}
-	})
-}
-
-// rate is a policy that opens by rate alone, over a window of ten seconds.
-func rate(rate float64, minCalls int) toolcircuit.Options {
-	return policy(func(p *toolcircuit.Policy) {
-		p.FailureThreshold, p.FailureRate, p.MinCalls, p.Window = math.MaxInt, rate, minCalls, 10*time.Second
-	})
-}
-
-// together runs f in n goroutines that start as one, and returns when all have ended.
-func together(n int, f func(i int)) {
-	var group sync.WaitGroup
-	start := make(chan struct{})
-	for i := range n {
-		group.Go(func() {
-			<-start
-			f(i)
-		})
-	}
-	close(start)
-	group.Wait()
-}
-
 // op is an operation that ends with err.
 func op(err error) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return "value", err }
@@ -322,7 +195,10 @@ func try(c *toolcircuit.ToolCircuit, err error) error {
 	return err
 }
 
-func last(r *rig) toolcircuit.Event { return r.events[len(r.events)-1] }
+// tell is a call that runs f and returns what f says.
+func tell[T any](r *rig, f func(context.Context) (T, error)) (T, error) {
+	return toolcircuit.Do(context.Background(), r.ToolCircuit, f)
+}
 
 // gives is a call that must run and returns v with no error.
 func gives(v any) func(*rig) {
@@ -353,69 +229,48 @@ func walksAway(err error) func(*rig) {
 	}
 }
 
-// strict is a Classifier that counts every answer with an HTTP status that is no success, of the
-// kind that the rules give it.
-var strict = toolcircuit.ForError(func(*toolcircuit.HTTPError) toolcircuit.Verdict {
-	return toolcircuit.Verdict{Effect: toolcircuit.EffectCount}
-})
-
-// neutral is a Classifier that ignores one error, as one of kind k.
-func neutral(target error, k toolcircuit.Kind) toolcircuit.Classifier {
-	return func(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
-		if errors.Is(o.Err, target) {
-			return toolcircuit.Verdict{Kind: k}
+// refused is a call that must be refused, for that long at most. That is what it is told, except
+// while a probe holds the slot: a read is then told to wait as long as the probe has run so far.
+func refused(wait time.Duration) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		_, err := toolcircuit.Do(r.from(), r.ToolCircuit, func(context.Context) (string, error) {
+			r.ran++
+			r.Error("a refused call ran")
+			return "", nil
+		})
+		require.ErrorIs(r, err, toolcircuit.ErrCircuitOpen)
+		var e *toolcircuit.OpenError
+		require.ErrorAs(r, err, &e)
+		told := wait
+		if e.State == halfOpen && !r.writes {
+			told = min(wait, max(r.Snapshot().Policy.ProbeTimeout-wait, time.Second))
 		}
-		return toolcircuit.Verdict{}
+		require.Equal(r, told, e.RetryAfter())
 	}
 }
 
-// refusalRead is what a model reads about a call of c that must be refused.
-func refusalRead(t testing.TB, c *toolcircuit.ToolCircuit) toolcircuit.Blocked {
-	t.Helper()
-	result, err := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
-		t.Error("a refused call ran")
-		return "", nil
-	})(context.Background(), "")
-	require.NoError(t, err)
-	require.Equal(t, toolcircuit.StatusBlocked, result.Status)
-	require.Nil(t, result.Value)
-	return result.Blocked
-}
-
-// newQuietRig is newRig without hooks, for calls that are made at once.
-func newQuietRig(t *testing.T, o toolcircuit.Options) *rig {
-	r := &rig{T: t, clock: clock.NewMock(), permits: map[string]*toolcircuit.Permit{}}
-	o.Clock = r.clock
-	r.ToolCircuit = toolcircuit.MustNew("search-api", o)
-	return r
-}
-
-// happened is the types of a rig's events.
-func happened(r *rig) (types []toolcircuit.EventType) {
-	for _, e := range r.events {
-		types = append(types, e.Type)
+// begin starts calls that end later, by name.
+func begin(names ...string) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		for _, name := range names {
+			p, err := r.Allow(r.from())
+			require.NoError(r, err, "call %s", name)
+			r.permits[name] = &p
+			delete(r.inner, name)
+			r.ran++
+		}
 	}
-	return types
 }
 
-// quits runs f in a goroutine of its own and returns what it panicked with, and whether it
-// came to its end.
-func quits(f func()) (panicked any, returned bool) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() { panicked = recover() }()
-		f()
-		returned = true
-	}()
-	<-done
-	return panicked, returned
+// end ends a call that began.
+func end(name string, err error) func(*rig) {
+	return func(r *rig) { r.permits[name].Settle(context.Background(), nil, err) }
 }
 
-// tell is a call that runs f and returns what f says.
-func tell[T any](r *rig, f func(context.Context) (T, error)) (T, error) {
-	return toolcircuit.Do(context.Background(), r.ToolCircuit, f)
-}
+// release hands a call back.
+func release(name string) func(*rig) { return func(r *rig) { r.permits[name].Release() } }
 
 // inside runs actions with the context of the operation of a call that began.
 func inside(name string, actions ...func(*rig)) func(*rig) {
@@ -432,6 +287,196 @@ func inside(name string, actions ...func(*rig)) func(*rig) {
 		all(actions...)(r)
 		r.ctx = outer
 	}
+}
+
+// paths are the ways to make a call. Each returns what the operation did, or the refusal where
+// it is an error.
+var paths = map[string]func(*rig, func(context.Context) (any, error)) (any, error){
+	"Do": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		return toolcircuit.Do(r.from(), r.ToolCircuit, op)
+	},
+	"Do of another tool": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		return toolcircuit.Do(r.from(), r.WithTool(toolcircuit.Tool{Name: "other"}), op)
+	},
+	"Wrap": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		return toolcircuit.Wrap(r.ToolCircuit, func(ctx context.Context, _ int) (any, error) { return op(ctx) })(r.from(), 1)
+	},
+	"DoResult": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		return valueOf(toolcircuit.DoResult(r.from(), r.ToolCircuit, op))
+	},
+	"WrapResult": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		return valueOf(toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, _ int) (any, error) { return op(ctx) })(r.from(), 1))
+	},
+	"Allow": func(r *rig, op func(context.Context) (any, error)) (any, error) {
+		p, err := r.Allow(r.from())
+		if err != nil {
+			return nil, err
+		}
+		defer func() { p.Settle(context.Background(), nil, toolcircuit.ErrNoReturn) }()
+		value, err := op(p.Context(r.from()))
+		_, err = p.Settle(r.from(), value, err)
+		return value, err
+	},
+}
+
+func valueOf(result toolcircuit.Result[any], err error) (any, error) {
+	if result.Value == nil {
+		return nil, err
+	}
+	return *result.Value, err
+}
+
+// Steps: what else happens.
+
+// all runs several actions as one step.
+func all(actions ...func(*rig)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		for _, a := range actions {
+			a(r)
+		}
+	}
+}
+
+// add moves the clock on.
+func add(d time.Duration) func(*rig) { return func(r *rig) { r.clock.Set(r.clock.Now().Add(d)) } }
+
+// untilDue passes the time until a probe may go.
+func untilDue(r *rig) { r.clock.Set(r.Snapshot().RetryAt) }
+
+func override(o toolcircuit.Override) func(*rig) { return func(r *rig) { r.SetOverride(o) } }
+
+func reset(r *rig) { r.ToolCircuit.Reset() }
+
+// set puts another policy in force: that of scripts, changed by edit.
+func set(edit func(*toolcircuit.Policy)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		require.NoError(r, r.SetPolicy(policy(edit).Policy))
+	}
+}
+
+// as runs steps through another tool's view of the circuit.
+func as(tool toolcircuit.Tool, actions ...func(*rig)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		mine := r.ToolCircuit
+		r.ToolCircuit, r.writes = mine.WithTool(tool), tool.SideEffects
+		all(actions...)(r)
+		r.ToolCircuit, r.writes = mine, false
+	}
+}
+
+var (
+	trip    = calls(3, errDown)           // opens under the policy of scripts, from a streak of 0
+	cooled  = all(trip, add(time.Minute)) // and lets its first cooldown pass
+	probing = all(cooled, begin("probe")) // and takes the slot
+)
+
+// outage is an outage of n openings with a probe as soon as each is due, and the recovery.
+func outage(n int) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		trip(r)
+		for range n - 1 {
+			all(untilDue, call(errDown))(r)
+		}
+		all(untilDue, openings(n), call(nil))(r)
+	}
+}
+
+// wait is an error with which the dependency asks for a pause.
+func wait(d time.Duration) error { return toolcircuit.RetryAfter(errors.New("later"), d) }
+
+// asked is a failure that counts and with which the dependency asks for a pause.
+func asked(d time.Duration) error {
+	return &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: d}
+}
+
+// Checks.
+
+// snapshot checks what the circuit says of itself.
+func snapshot(check func(*require.Assertions, toolcircuit.Snapshot)) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		check(require.New(r), r.Snapshot())
+	}
+}
+
+func openings(n int) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Openings) })
+}
+
+func seq(n uint64) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Seq) })
+}
+
+func streak(n int) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Streak) })
+}
+
+func stale(n uint64) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Stale) })
+}
+
+// holds checks what the window holds.
+func holds(failures, calls int) func(*rig) {
+	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
+		is.Equal(toolcircuit.Window{Calls: calls, Failures: failures}, s.Window)
+	})
+}
+
+// happened is the types of a rig's events.
+func happened(r *rig) (types []toolcircuit.EventType) {
+	for _, e := range r.events {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+func last(r *rig) toolcircuit.Event { return r.events[len(r.events)-1] }
+
+// refusalRead is what a model reads about a call of c that must be refused.
+func refusalRead(t testing.TB, c *toolcircuit.ToolCircuit) toolcircuit.Blocked {
+	t.Helper()
+	result, err := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
+		t.Error("a refused call ran")
+		return "", nil
+	})(context.Background(), "")
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.StatusBlocked, result.Status)
+	require.Nil(t, result.Value)
+	return result.Blocked
+}
+
+// Goroutines.
+
+// together runs f in n goroutines that start as one, and returns when all have ended.
+func together(n int, f func(i int)) {
+	var group sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		group.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	group.Wait()
+}
+
+// quits runs f in a goroutine of its own and returns what it panicked with, and whether it
+// came to its end.
+func quits(f func()) (panicked any, returned bool) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		f()
+		returned = true
+	}()
+	<-done
+	return panicked, returned
 }
 
 // sleeper is a goroutine in Wait or Monitor: what it returned, once it has.
@@ -478,80 +523,3 @@ func endedContext() context.Context {
 	cancel()
 	return ctx
 }
-
-// byRate is a policy of rate alone: half of at least four calls within 16 seconds, counted in
-// slots of one.
-func byRate(p *toolcircuit.Policy) {
-	p.FailureThreshold = math.MaxInt
-	p.FailureRate, p.MinCalls, p.Window = 0.5, 4, 16*time.Second
-}
-
-// holds checks what the window holds.
-func holds(failures, calls int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
-		is.Equal(toolcircuit.Window{Calls: calls, Failures: failures}, s.Window)
-	})
-}
-
-// said checks the events since it was last asked, but for At, which must be now.
-func said(want ...toolcircuit.Event) func(*rig) {
-	return func(r *rig) {
-		r.Helper()
-		for i := range r.events {
-			require.Equal(r, "search-api", r.events[i].Dependency)
-			require.Equal(r, r.clock.Now(), r.events[i].At)
-			r.events[i].Dependency, r.events[i].At = "", time.Time{}
-		}
-		require.Equal(r, want, r.events)
-		r.events = nil
-	}
-}
-
-// heard makes a circuit of threshold 1 whose hook does what is given at each event.
-func heard(t *testing.T, f func(r *rig, e toolcircuit.Event)) *rig {
-	var r *rig
-	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
-	o.OnEvent = func(_ context.Context, e toolcircuit.Event) { f(r, e) }
-	r = newRig(t, o)
-	return r
-}
-
-// paths are the ways to make a call. Each returns what the operation did, or the refusal where
-// it is an error.
-var paths = map[string]func(*rig, func(context.Context) (any, error)) (any, error){
-	"Do": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		return toolcircuit.Do(r.from(), r.ToolCircuit, op)
-	},
-	"Do of another tool": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		return toolcircuit.Do(r.from(), r.WithTool(toolcircuit.Tool{Name: "other"}), op)
-	},
-	"Wrap": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		return toolcircuit.Wrap(r.ToolCircuit, func(ctx context.Context, _ int) (any, error) { return op(ctx) })(r.from(), 1)
-	},
-	"DoResult": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		return valueOf(toolcircuit.DoResult(r.from(), r.ToolCircuit, op))
-	},
-	"WrapResult": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		return valueOf(toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, _ int) (any, error) { return op(ctx) })(r.from(), 1))
-	},
-	"Allow": func(r *rig, op func(context.Context) (any, error)) (any, error) {
-		p, err := r.Allow(r.from())
-		if err != nil {
-			return nil, err
-		}
-		defer func() { p.Settle(context.Background(), nil, toolcircuit.ErrNoReturn) }()
-		value, err := op(p.Context(r.from()))
-		_, err = p.Settle(r.from(), value, err)
-		return value, err
-	},
-}
-
-func valueOf(result toolcircuit.Result[any], err error) (any, error) {
-	if result.Value == nil {
-		return nil, err
-	}
-	return *result.Value, err
-}
-
-// apart runs f, which may end its goroutine, in one of its own.
-func apart(f func()) { together(1, func(int) { f() }) }
