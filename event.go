@@ -1,6 +1,7 @@
 package toolcircuit
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"runtime/debug"
@@ -65,13 +66,12 @@ func (e Event) LogValue() slog.Value {
 	if e.Type == EventStoreError || e.Type == EventRecovered {
 		return slog.GroupValue(slog.String("event", string(e.Type)))
 	}
-	attrs := []slog.Attr{
-		slog.String("dependency", e.Dependency),
-		slog.String("transition", string(e.From)+" -> "+string(e.To)),
-		slog.String("reason", string(e.Rule)),
+	attrs := append(logNames(e.Dependency, e.Tool), slog.String("transition", string(e.From)+" -> "+string(e.To)))
+	if e.Rule != "" {
+		attrs = append(attrs, slog.String("rule", string(e.Rule)))
 	}
 	if e.Type == EventOverridden {
-		attrs[2] = slog.String("override", string(e.Override))
+		attrs = append(attrs, slog.String("override", cmp.Or(string(e.Override), "none")))
 	}
 	if e.Type == EventOpened {
 		attrs = append(attrs,
@@ -104,14 +104,20 @@ type Call struct {
 // LogValue is c for log/slog. It leaves Err out, whose text may hold what must not be
 // logged.
 func (c Call) LogValue() slog.Value {
-	attrs := []slog.Attr{
-		slog.String("dependency", c.Dependency),
-		slog.String("tool", c.Tool),
+	attrs := append(logNames(c.Dependency, c.Tool),
 		slog.String("state", string(c.State)),
 		slog.String("kind", string(c.Verdict.Kind)),
 		slog.Bool("executed", c.Executed),
-	}
+	)
 	return slog.GroupValue(append(attrs, logCall(c.RunID, c.Elapsed)...)...)
+}
+
+func logNames(dependency, tool string) []slog.Attr {
+	attrs := []slog.Attr{slog.String("dependency", dependency)}
+	if tool != "" {
+		attrs = append(attrs, slog.String("tool", tool))
+	}
+	return attrs
 }
 
 func logCall(runID string, elapsed time.Duration) []slog.Attr {
@@ -127,7 +133,8 @@ func logCall(runID string, elapsed time.Duration) []slog.Attr {
 
 // LogEvents returns a hook for Options.OnEvent that logs each event in one line, with what
 // Event.LogValue holds. What an operator should look at has level Warn: an opening, and an
-// override that is set. The rest has level Info. A nil logger panics.
+// override that is set. The rest has level Info. Names and run ids are logged as they are, also
+// a tool's name that a model invented. A nil logger panics.
 func LogEvents(l *slog.Logger) func(context.Context, Event) {
 	mustHaveLogger("LogEvents", l)
 	return func(ctx context.Context, e Event) {
@@ -142,7 +149,7 @@ func LogEvents(l *slog.Logger) func(context.Context, Event) {
 // LogCalls returns a hook for Options.OnCall that logs refused calls at level Debug, with what
 // Call.LogValue holds, the reason and retry_at: at most one line a second for each dependency and
 // reason, where skipped counts those left out since the line before. Other calls are not logged.
-// A nil logger panics.
+// Names and run ids are logged as they are, as by LogEvents. A nil logger panics.
 func LogCalls(l *slog.Logger) func(context.Context, Call) {
 	mustHaveLogger("LogCalls", l)
 	var p pace

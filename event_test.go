@@ -276,11 +276,11 @@ func TestLogValues(t *testing.T) {
 		Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindTimeout, Failures: 3, Elapsed: 1, RunID: "run-1", Err: secret,
 	}
 	require.Equal(t, map[string]any{
-		"dependency": "search-api", "transition": "closed -> open", "reason": "threshold", "kind": "timeout", "failures": 3.0,
+		"dependency": "search-api", "transition": "closed -> open", "rule": "threshold", "kind": "timeout", "failures": 3.0,
 		"openings": 2.0, "retry_at": "1970-01-01T00:01:00Z", "run_id": "run-1", "duration": 1.0,
 	}, log(opened))
 	require.Equal(t, map[string]any{
-		"dependency": "search-api", "transition": "half_open -> closed", "reason": "probe",
+		"dependency": "search-api", "transition": "half_open -> closed", "rule": "probe",
 	}, log(toolcircuit.Event{Type: toolcircuit.EventClosed, Dependency: "search-api", From: halfOpen, To: closed, Rule: toolcircuit.RuleProbe}))
 	require.Equal(t, map[string]any{
 		"dependency": "search-api", "transition": "open -> open", "override": "closed",
@@ -291,6 +291,7 @@ func TestLogValues(t *testing.T) {
 		Dependency: "search-api", Tool: "web_search", RunID: "run-1", State: closed, Executed: true,
 		Verdict: toolcircuit.Verdict{Kind: toolcircuit.KindTimeout}, Elapsed: time.Second, Err: secret,
 	}))
+	require.NotContains(t, log(toolcircuit.Call{Dependency: "search-api"}), "tool", "there is none")
 }
 
 func TestHookMayUseTheCircuit(t *testing.T) {

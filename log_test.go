@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,9 +18,9 @@ import (
 )
 
 // logged returns what LogEvents and LogCalls write of an outage, without the time of each line.
-func logged(t *testing.T) string {
+func logged(t *testing.T, handler func(io.Writer, *slog.HandlerOptions) slog.Handler) string {
 	var out bytes.Buffer
-	logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{
+	logger := slog.New(handler(&out, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey && len(groups) == 0 {
@@ -62,16 +63,31 @@ func logged(t *testing.T) string {
 }
 
 func TestLogText(t *testing.T) {
+	got := logged(t, func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) })
 	require.Equal(t, `
-level=WARN msg="toolcircuit: opened" dependency=search-api transition="closed -> open" reason=threshold kind=unavailable failures=2 openings=1 retry_at=1970-01-01T00:00:11.500Z run_id=run-1 duration=500ms
+level=WARN msg="toolcircuit: opened" dependency=search-api tool=web_search transition="closed -> open" rule=threshold kind=unavailable failures=2 openings=1 retry_at=1970-01-01T00:00:11.500Z run_id=run-1 duration=500ms
 level=DEBUG msg="toolcircuit: refused" dependency=search-api tool=web_search state=open kind=rejected executed=false run_id=run-1 reason=dependency_open retry_at=1970-01-01T00:00:11.500Z
 level=DEBUG msg="toolcircuit: refused" dependency=search-api tool=web_search state=open kind=rejected executed=false run_id=run-1 reason=dependency_open retry_at=1970-01-01T00:00:11.500Z skipped=4
-level=INFO msg="toolcircuit: half_opened" dependency=search-api transition="open -> half_open" reason="" run_id=run-1
-level=INFO msg="toolcircuit: closed" dependency=search-api transition="half_open -> closed" reason=probe run_id=run-1 duration=500ms
-level=WARN msg="toolcircuit: overridden" dependency=search-api transition="closed -> closed" override=open
+level=INFO msg="toolcircuit: half_opened" dependency=search-api tool=web_search transition="open -> half_open" run_id=run-1
+level=INFO msg="toolcircuit: closed" dependency=search-api tool=web_search transition="half_open -> closed" rule=probe run_id=run-1 duration=500ms
+level=WARN msg="toolcircuit: overridden" dependency=search-api tool=web_search transition="closed -> closed" override=open
 level=DEBUG msg="toolcircuit: refused" dependency=search-api tool=web_search state=open kind=rejected executed=false run_id=run-1 reason=manual_open
-level=INFO msg="toolcircuit: overridden" dependency=search-api transition="closed -> closed" override=""
-`, "\n"+logged(t))
+level=INFO msg="toolcircuit: overridden" dependency=search-api tool=web_search transition="closed -> closed" override=none
+`, "\n"+got)
+}
+
+func TestLogJSON(t *testing.T) {
+	got := logged(t, func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) })
+	require.Equal(t, `
+{"level":"WARN","msg":"toolcircuit: opened","dependency":"search-api","tool":"web_search","transition":"closed -> open","rule":"threshold","kind":"unavailable","failures":2,"openings":1,"retry_at":"1970-01-01T00:00:11.5Z","run_id":"run-1","duration":500000000}
+{"level":"DEBUG","msg":"toolcircuit: refused","dependency":"search-api","tool":"web_search","state":"open","kind":"rejected","executed":false,"run_id":"run-1","reason":"dependency_open","retry_at":"1970-01-01T00:00:11.5Z"}
+{"level":"DEBUG","msg":"toolcircuit: refused","dependency":"search-api","tool":"web_search","state":"open","kind":"rejected","executed":false,"run_id":"run-1","reason":"dependency_open","retry_at":"1970-01-01T00:00:11.5Z","skipped":4}
+{"level":"INFO","msg":"toolcircuit: half_opened","dependency":"search-api","tool":"web_search","transition":"open -> half_open","run_id":"run-1"}
+{"level":"INFO","msg":"toolcircuit: closed","dependency":"search-api","tool":"web_search","transition":"half_open -> closed","rule":"probe","run_id":"run-1","duration":500000000}
+{"level":"WARN","msg":"toolcircuit: overridden","dependency":"search-api","tool":"web_search","transition":"closed -> closed","override":"open"}
+{"level":"DEBUG","msg":"toolcircuit: refused","dependency":"search-api","tool":"web_search","state":"open","kind":"rejected","executed":false,"run_id":"run-1","reason":"manual_open"}
+{"level":"INFO","msg":"toolcircuit: overridden","dependency":"search-api","tool":"web_search","transition":"closed -> closed","override":"none"}
+`, "\n"+got)
 }
 
 // The rate is kept for each dependency and reason, and by many goroutines at once.
