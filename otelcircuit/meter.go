@@ -38,7 +38,7 @@ var buckets = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 type meter struct {
 	calls, refusals, transitions metric.Int64Counter
 	durations                    metric.Float64Histogram // nil: not asked for
-	state, override              metric.Int64ObservableGauge
+	provider                     metric.MeterProvider
 	under                        metric.Meter
 	names                        *names
 
@@ -50,7 +50,7 @@ type meter struct {
 type met struct {
 	dependency, tool string
 	kind             toolcircuit.Kind
-	failed           bool               // the caller got an error
+	failed           bool               // the caller got an error, of a dependency that is not healthy
 	reason           toolcircuit.Reason // of a refused call
 }
 
@@ -66,23 +66,20 @@ func newMeter(t Options) (*meter, error) {
 		return nil, err
 	}
 	m := &meter{
-		under:  provider.Meter(scope),
-		names:  newNames(cmp.Or(t.MaxUnlisted, defaultMaxUnlisted)),
-		series: map[met]*series{},
+		provider: provider,
+		under:    provider.Meter(scope),
+		names:    newNames(cmp.Or(t.MaxUnlisted, defaultMaxUnlisted)),
+		series:   map[met]*series{},
 	}
-	errs := make([]error, 6)
+	errs := make([]error, 4)
 	m.calls, errs[0] = m.under.Int64Counter("toolcircuit.calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls that were not refused, by how they were judged."))
 	m.refusals, errs[1] = m.under.Int64Counter("toolcircuit.refusals", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls that were refused and not executed."))
 	m.transitions, errs[2] = m.under.Int64Counter("toolcircuit.transitions", metric.WithUnit("{transition}"),
 		metric.WithDescription("Changes of a circuit's state or override."))
-	m.state, errs[3] = m.under.Int64ObservableGauge("toolcircuit.circuit.state", metric.WithUnit("{circuit}"),
-		metric.WithDescription("1 for the state that a circuit of the dependency is in, 0 for the others."))
-	m.override, errs[4] = m.under.Int64ObservableGauge("toolcircuit.circuit.override", metric.WithUnit("{circuit}"),
-		metric.WithDescription("1 while an operator's override stands above the state."))
 	if t.Durations {
-		m.durations, errs[5] = m.under.Float64Histogram("toolcircuit.call.duration", metric.WithUnit("s"),
+		m.durations, errs[3] = m.under.Float64Histogram("toolcircuit.call.duration", metric.WithUnit("s"),
 			metric.WithDescription("How long calls took that were executed."),
 			metric.WithExplicitBucketBoundaries(buckets...))
 	}
@@ -108,10 +105,11 @@ func (m *meter) call(ctx context.Context, c toolcircuit.Call) {
 	}
 	if c.Reason != "" {
 		m.refusals.Add(ctx, 1, m.of(met{dependency: c.Dependency, tool: c.Tool, reason: c.Reason}).add...)
-		spanRefused(ctx, c)
+		m.spanRefused(ctx, c)
 		return
 	}
-	s := m.of(met{dependency: c.Dependency, tool: c.Tool, kind: c.Verdict.Kind, failed: c.Err != nil})
+	failed := c.Err != nil && c.Verdict.Effect != toolcircuit.EffectHeal
+	s := m.of(met{dependency: c.Dependency, tool: c.Tool, kind: c.Verdict.Kind, failed: failed})
 	m.calls.Add(ctx, 1, s.add...)
 	if m.durations != nil && c.Executed {
 		m.durations.Record(ctx, c.Elapsed.Seconds(), s.record...)
@@ -124,15 +122,16 @@ func (m *meter) onEvent(next func(context.Context, toolcircuit.Event)) func(cont
 		if next != nil {
 			defer next(ctx, e) // also if the SDK of the user panics
 		}
-		attributes := append(about(e), keyDependency.String(m.names.bounded(e.Dependency)))
+		attributes := m.about(e)
 		m.transitions.Add(ctx, 1, metric.WithAttributes(attributes...))
-		spanChanged(ctx, e)
+		m.spanChanged(ctx, e, attributes)
 	}
 }
 
 // about returns what metrics and spans have in common on a transition.
-func about(e toolcircuit.Event) []attribute.KeyValue {
+func (m *meter) about(e toolcircuit.Event) []attribute.KeyValue {
 	return present(
+		keyDependency.String(m.names.bounded(e.Dependency)),
 		keyTransition.String(string(e.Type)),
 		keyRule.String(string(e.Rule)),
 		keyErrorType.String(string(e.Kind)),
@@ -179,44 +178,4 @@ func (k met) series() *series {
 	}
 	set := metric.WithAttributeSet(attribute.NewSet(present(attributes...)...))
 	return &series{[]metric.AddOption{set}, []metric.RecordOption{set}}
-}
-
-// register makes the gauges show what read returns at each collection.
-func (m *meter) register(read func() []toolcircuit.Snapshot) (metric.Registration, error) {
-	r, err := m.under.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		m.gauge(o, read())
-		return nil
-	}, m.state, m.override)
-	if err != nil {
-		return nil, fmt.Errorf("otelcircuit: %w", err)
-	}
-	return r, nil
-}
-
-// gauge observes the circuits of each dependency as one: it is in each state that one of them is
-// in.
-func (m *meter) gauge(o metric.Observer, circuits []toolcircuit.Snapshot) {
-	type value struct {
-		dependency string
-		key        attribute.Key
-		of         string
-	}
-	seen := map[value]int64{}
-	for _, c := range circuits {
-		name := m.names.bounded(c.Dependency)
-		for _, s := range []toolcircuit.State{toolcircuit.StateClosed, toolcircuit.StateOpen, toolcircuit.StateHalfOpen} {
-			seen[value{name, keyState, string(s)}] |= 0
-		}
-		seen[value{name, keyState, string(c.State)}] = 1
-		if c.Override != toolcircuit.OverrideNone {
-			seen[value{name, keyOverride, string(c.Override)}] = 1
-		}
-	}
-	for v, n := range seen {
-		gauge := m.state
-		if v.key == keyOverride {
-			gauge = m.override
-		}
-		o.ObserveInt64(gauge, n, metric.WithAttributes(keyDependency.String(v.dependency), v.key.String(v.of)))
-	}
 }

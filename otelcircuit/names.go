@@ -1,6 +1,7 @@
 package otelcircuit
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -25,13 +26,14 @@ func newNames(room int) *names {
 	return n
 }
 
-// bounded returns name if it is to be shown, or what stands for it.
+// bounded returns name as it is to be shown, or what stands for it.
 func (n *names) bounded(name string) string {
+	name = valid(name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.shown[name] && n.changed.Swap(false) {
 		for _, l := range n.listed() {
-			n.shown[l] = true
+			n.shown[valid(l)] = true
 		}
 	}
 	switch {
@@ -44,3 +46,6 @@ func (n *names) bounded(name string) string {
 	}
 	return name
 }
+
+// valid returns text with U+FFFD in place of what is not UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,7 @@ func (r *rig) collect(names ...string) (lines []string) {
 			add := func(set attribute.Set, value any) {
 				var parts string
 				for _, kv := range set.ToSlice() {
+					require.True(r, utf8.ValidString(kv.Value.AsString()), kv)
 					parts += " " + string(kv.Key) + "=" + kv.Value.AsString()
 				}
 				lines = append(lines, fmt.Sprint(m.Name, parts, ": ", value, " ", m.Unit))
@@ -98,10 +100,12 @@ func (r *rig) circuit(o toolcircuit.Options) *toolcircuit.ToolCircuit {
 	return c
 }
 
-// set returns a Set that monitors every tool, and opens at the first failure.
+// set returns a Set that opens at the first failure, and monitors every tool unless c says which.
 func (r *rig) set(c toolset.Config, o toolset.Options) *toolset.Set {
 	c.Default = &toolcircuit.Policy{FailureThreshold: 1}
-	c.Monitored = []string{"*"}
+	if c.Monitored == nil {
+		c.Monitored = []string{"*"}
+	}
 	o.Clock = r.clock
 	s, err := otelcircuit.NewSet(c, o, r.options)
 	require.NoError(r, err)
@@ -160,7 +164,7 @@ func TestOutage(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A call that returns no error has no error.type, whatever its kind.
+// A call that returns no error has no error.type, whatever its kind, nor has a healthy one.
 func TestErrorType(t *testing.T) {
 	r := newRig(t)
 	c, err := otelcircuit.New("search-api", toolcircuit.Options{
@@ -171,34 +175,9 @@ func TestErrorType(t *testing.T) {
 	toolcircuit.Do(context.Background(), c, r.takes(2*time.Second, nil))
 	toolcircuit.Do(context.Background(), c, r.takes(0, toolcircuit.Duplicate(errDown)))
 	require.Equal(t, []string{
-		"toolcircuit.calls error.type=duplicate toolcircuit.dependency=search-api toolcircuit.kind=duplicate: 1 {call}",
+		"toolcircuit.calls toolcircuit.dependency=search-api toolcircuit.kind=duplicate: 1 {call}",
 		"toolcircuit.calls toolcircuit.dependency=search-api toolcircuit.kind=slow: 1 {call}",
 	}, r.collect("toolcircuit.calls"))
-}
-
-// Collecting at the end of a cooldown moves no circuit and takes no probe.
-func TestGaugeTakesNothing(t *testing.T) {
-	r := newRig(t)
-	c := r.circuit(toolcircuit.Options{})
-	for range 2 {
-		toolcircuit.Do(context.Background(), c, r.takes(0, errDown))
-	}
-	state := func(want string) {
-		t.Helper()
-		require.Contains(t, r.collect("toolcircuit.circuit.state"), "toolcircuit.circuit.state toolcircuit.dependency=search-api toolcircuit.state="+want+": 1 {circuit}")
-	}
-	r.clock.Add(10*time.Second - 1)
-	state("open")
-	r.clock.Add(1)
-	before := c.Snapshot()
-	for range 1000 {
-		state("half_open")
-	}
-	require.Equal(t, before, c.Snapshot())
-	permit, err := c.Allow(context.Background())
-	require.NoError(t, err)
-	require.True(t, permit.Probe())
-	permit.Release()
 }
 
 // A Monitor's check during the cooldown is no call.
@@ -315,23 +294,6 @@ func TestSet(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// What the meter holds does not keep a circuit or a Set alive, and their series end.
-func TestSeriesEndWithTheirOwner(t *testing.T) {
-	r := newRig(t)
-	c := r.circuit(toolcircuit.Options{})
-	s := r.set(toolset.Config{Tools: map[string]toolset.Tool{"web_search": {}}}, toolset.Options{})
-	view := c.WithTool(toolcircuit.Tool{Name: "news"})
-	runtime.GC()
-	require.Len(t, r.collect("toolcircuit.circuit.state"), 6)
-	runtime.KeepAlive(s)
-	runtime.KeepAlive(c)
-	runtime.GC()
-	require.Len(t, r.collect("toolcircuit.circuit.state"), 3, "a view keeps its circuit")
-	runtime.KeepAlive(view)
-	runtime.GC()
-	require.Empty(t, r.collect("toolcircuit.circuit.state"))
-}
-
 // Names that nobody listed are shown up to a bound.
 func TestUnlistedNames(t *testing.T) {
 	r := newRig(t)
@@ -357,6 +319,65 @@ func TestUnlistedNames(t *testing.T) {
 	require.NoError(t, s.Apply(listed))
 	call("invented-999")
 	require.Contains(t, r.collect("toolcircuit.calls"), "toolcircuit.calls gen_ai.tool.name=invented-999 toolcircuit.dependency=invented-999 toolcircuit.kind=ok: 1 {call}")
+}
+
+// A name that Monitored has literally is listed, a name that matches a pattern there is not.
+func TestMonitoredNames(t *testing.T) {
+	r := newRig(t)
+	r.options.MaxUnlisted = 1
+	s := r.set(toolset.Config{Monitored: []string{"alpha", "beta", "gamma", "x-*"}}, toolset.Options{})
+	for _, tool := range []string{"x-1", "x-2", "alpha", "beta", "gamma"} {
+		toolset.Do(context.Background(), s, tool, nil, r.takes(0, nil))
+	}
+	require.Equal(t, []string{
+		"toolcircuit.calls gen_ai.tool.name=_OTHER toolcircuit.dependency=_OTHER toolcircuit.kind=ok: 1 {call}",
+		"toolcircuit.calls gen_ai.tool.name=alpha toolcircuit.dependency=alpha toolcircuit.kind=ok: 1 {call}",
+		"toolcircuit.calls gen_ai.tool.name=beta toolcircuit.dependency=beta toolcircuit.kind=ok: 1 {call}",
+		"toolcircuit.calls gen_ai.tool.name=gamma toolcircuit.dependency=gamma toolcircuit.kind=ok: 1 {call}",
+		"toolcircuit.calls gen_ai.tool.name=x-1 toolcircuit.dependency=x-1 toolcircuit.kind=ok: 1 {call}",
+	}, r.collect("toolcircuit.calls"))
+}
+
+// What is not UTF-8 in a name is replaced. Two names that then are the same share their series.
+func TestNamesAreUTF8(t *testing.T) {
+	r := newRig(t)
+	s := r.set(toolset.Config{}, toolset.Options{})
+	start, events := spans()
+	ctx, end := start("a call")
+	for _, tool := range []string{"bad\xff", "bad\xfe"} {
+		toolset.Do(ctx, s, tool, nil, r.takes(0, errDown))
+		toolset.Do(ctx, s, tool, nil, r.takes(0, nil))
+	}
+	end()
+	require.Equal(t, []string{
+		"toolcircuit.calls error.type=unavailable gen_ai.tool.name=bad\uFFFD toolcircuit.dependency=bad\uFFFD toolcircuit.kind=unavailable: 2 {call}",
+		"toolcircuit.refusals gen_ai.tool.name=bad\uFFFD toolcircuit.dependency=bad\uFFFD toolcircuit.reason=dependency_open: 2 {call}",
+		"toolcircuit.transitions error.type=unavailable toolcircuit.dependency=bad\uFFFD toolcircuit.rule=threshold toolcircuit.transition=opened: 2 {transition}",
+	}, r.collect("toolcircuit.calls", "toolcircuit.refusals", "toolcircuit.transitions"))
+	require.Len(t, r.collect("toolcircuit.circuit.state"), 3)
+	for _, e := range events() {
+		require.True(t, utf8.ValidString(e), e)
+	}
+
+	c, err := otelcircuit.New("worse\xff", toolcircuit.Options{}, r.options)
+	require.NoError(t, err)
+	require.Len(t, r.collect("toolcircuit.circuit.state"), 6)
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(c)
+}
+
+// Permits that are handed back, and tools that are not guarded, are no calls.
+func TestNoCalls(t *testing.T) {
+	r := newRig(t)
+	c := r.circuit(toolcircuit.Options{})
+	p, err := c.Allow(context.Background())
+	require.NoError(t, err)
+	p.Release()
+	s := r.set(toolset.Config{Monitored: []string{"weather"}}, toolset.Options{})
+	toolset.Do(context.Background(), s, "mail", nil, r.takes(0, nil))
+	require.NoError(t, s.Apply(toolset.Config{Disabled: true, Monitored: []string{"weather"}}))
+	toolset.Do(context.Background(), s, "weather", nil, r.takes(0, nil))
+	require.Empty(t, r.collect("toolcircuit.calls", "toolcircuit.refusals"))
 }
 
 // Calls and collections at once lose nothing.
@@ -414,11 +435,14 @@ func TestGlobalProvider(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
+	r := newRig(t)
+	r.options.MeterProvider = (*sdkmetric.MeterProvider)(nil)
 	for want, err := range map[string]error{
-		"otelcircuit: Options.MaxUnlisted: got -1, want 0 (100) or more": second(otelcircuit.New("search-api", toolcircuit.Options{}, otelcircuit.Options{MaxUnlisted: -1})),
-		"toolcircuit: New: dependency is empty":                          second(otelcircuit.New("", toolcircuit.Options{}, otelcircuit.Options{})),
-		"otelcircuit: no callbacks":                                      second(otelcircuit.New("search-api", toolcircuit.Options{}, otelcircuit.Options{MeterProvider: refusing{}})),
-		"otelcircuit: no counters":                                       second(otelcircuit.NewSet(toolset.Config{}, toolset.Options{}, otelcircuit.Options{MeterProvider: refusing{counters: true}})),
+		"otelcircuit: Options.MeterProvider: got a nil *metric.MeterProvider, want a provider, or nil for the global one": second(otelcircuit.New("search-api", toolcircuit.Options{}, r.options)),
+		"otelcircuit: Options.MaxUnlisted: got -1, want 0 (100) or more":                                                  second(otelcircuit.New("search-api", toolcircuit.Options{}, otelcircuit.Options{MaxUnlisted: -1})),
+		"toolcircuit: New: dependency is empty":                                                                           second(otelcircuit.New("", toolcircuit.Options{}, otelcircuit.Options{})),
+		"otelcircuit: no callbacks":                                                                                       second(otelcircuit.New("search-api", toolcircuit.Options{}, otelcircuit.Options{MeterProvider: refusing{}})),
+		"otelcircuit: no counters":                                                                                        second(otelcircuit.NewSet(toolset.Config{}, toolset.Options{}, otelcircuit.Options{MeterProvider: refusing{counters: true}})),
 	} {
 		require.EqualError(t, err, want)
 	}

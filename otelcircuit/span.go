@@ -11,11 +11,11 @@ import (
 )
 
 // spanRefused puts a refusal on the span of ctx, if there is one.
-func spanRefused(ctx context.Context, c toolcircuit.Call) {
+func (m *meter) spanRefused(ctx context.Context, c toolcircuit.Call) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent("toolcircuit.refused", trace.WithAttributes(present(
-			keyDependency.String(c.Dependency),
-			keyTool.String(c.Tool),
+			keyDependency.String(m.names.bounded(c.Dependency)),
+			keyTool.String(m.names.bounded(c.Tool)),
 			keyReason.String(string(c.Reason)),
 			keyState.String(string(c.State)),
 			retryAt(c.RetryAt),
@@ -23,12 +23,12 @@ func spanRefused(ctx context.Context, c toolcircuit.Call) {
 	}
 }
 
-// spanChanged puts a transition on the span of ctx, if there is one.
-func spanChanged(ctx context.Context, e toolcircuit.Event) {
+// spanChanged puts a transition on the span of ctx, if there is one. It may append to about, what
+// the metrics say of it.
+func (m *meter) spanChanged(ctx context.Context, e toolcircuit.Event, about []attribute.KeyValue) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		span.AddEvent("toolcircuit."+string(e.Type), trace.WithAttributes(append(about(e), present(
-			keyDependency.String(e.Dependency),
-			keyTool.String(e.Tool),
+		span.AddEvent("toolcircuit."+string(e.Type), trace.WithAttributes(append(about, present(
+			keyTool.String(m.names.bounded(e.Tool)),
 			keyState.String(string(e.To)),
 			keyOverride.String(string(e.Override)),
 			retryAt(e.RetryAt),

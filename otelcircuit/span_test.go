@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // spans returns a tracer whose spans are kept, and the events on those that have ended.
@@ -53,10 +54,30 @@ func TestSpanEvents(t *testing.T) {
 	c.SetOverride(toolcircuit.OverrideOpen) // no span
 	call("fifth", nil)
 	require.Equal(t, []string{
-		"second: toolcircuit.opened toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable toolcircuit.dependency=search-api gen_ai.tool.name=web_search toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"second: toolcircuit.opened toolcircuit.dependency=search-api toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable gen_ai.tool.name=web_search toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
 		"third: toolcircuit.refused toolcircuit.dependency=search-api gen_ai.tool.name=web_search toolcircuit.reason=dependency_open toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
-		"fourth: toolcircuit.half_opened toolcircuit.transition=half_opened toolcircuit.dependency=search-api gen_ai.tool.name=web_search toolcircuit.state=half_open",
-		"fourth: toolcircuit.closed toolcircuit.transition=closed toolcircuit.rule=probe toolcircuit.dependency=search-api gen_ai.tool.name=web_search toolcircuit.state=closed",
+		"fourth: toolcircuit.half_opened toolcircuit.dependency=search-api toolcircuit.transition=half_opened gen_ai.tool.name=web_search toolcircuit.state=half_open",
+		"fourth: toolcircuit.closed toolcircuit.dependency=search-api toolcircuit.transition=closed toolcircuit.rule=probe gen_ai.tool.name=web_search toolcircuit.state=closed",
 		"fifth: toolcircuit.refused toolcircuit.dependency=search-api gen_ai.tool.name=web_search toolcircuit.reason=manual_open toolcircuit.state=open",
+	}, events())
+}
+
+// Names on spans are capped as those of the metrics are.
+func TestSpanNames(t *testing.T) {
+	r := newRig(t)
+	r.options.MaxUnlisted = 1
+	s := r.set(toolset.Config{}, toolset.Options{})
+	start, events := spans()
+	for _, tool := range []string{"first", "second"} {
+		ctx, end := start("a call")
+		toolset.Do(ctx, s, tool, nil, r.takes(0, errDown))
+		toolset.Do(ctx, s, tool, nil, r.takes(0, nil))
+		end()
+	}
+	require.Equal(t, []string{
+		"a call: toolcircuit.opened toolcircuit.dependency=first toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"a call: toolcircuit.refused toolcircuit.dependency=first gen_ai.tool.name=first toolcircuit.reason=dependency_open toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"a call: toolcircuit.opened toolcircuit.dependency=_OTHER toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"a call: toolcircuit.refused toolcircuit.dependency=_OTHER gen_ai.tool.name=_OTHER toolcircuit.reason=dependency_open toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
 	}, events())
 }

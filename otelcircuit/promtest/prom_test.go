@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,16 @@ func TestText(t *testing.T) {
 	problems, err := testutil.GatherAndLint(registry)
 	require.NoError(t, err)
 	require.Empty(t, problems)
+}
+
+// A name that is not UTF-8 does not cost Prometheus the other metrics.
+func TestNamesAreUTF8(t *testing.T) {
+	set, mock, registry := export(t)
+	require.NoError(t, set.Apply(toolset.Config{Monitored: []string{"*"}}))
+	live(set, mock)
+	toolset.Do(context.Background(), set, "bad\xff", nil, func(context.Context) (int, error) { return 0, nil })
+	require.Contains(t, text(t, registry), "toolcircuit_calls_total{gen_ai_tool_name=\"bad\uFFFD\",")
+	runtime.KeepAlive(set)
 }
 
 // Everything that the dashboard queries is exported, and everything exported is on it.
