@@ -1,6 +1,7 @@
 package debugpage_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,12 +72,13 @@ type sheet struct {
 	Disabled bool
 	Circuits []struct {
 		ID, Dependency, State, Scope, Override string
+		Since                                  time.Time
 		Seq                                    int
 		Threshold                              int
 		Timeline                               []struct {
 			At    time.Time
 			State string
-			First bool
+			Seen  bool
 		}
 	}
 	Gone []string
@@ -120,7 +122,7 @@ func TestJSON(t *testing.T) {
 			"rule": "threshold", "cause": "unavailable", "streak": 0, "window": {"calls": 0, "failures": 0},
 			"refused": 1, "unclassified": 0, "stale": 0, "hookPanics": 0, "inFlight": 0, "busy": 0,
 			"policy": {"failureThreshold": 2}, "threshold": 2,
-			"timeline": [{"at": "1970-01-01T00:01:00Z", "state": "open", "first": true}]
+			"timeline": [{"at": "1970-01-01T00:01:00Z", "state": "open"}]
 		}]
 	}`, w.Body.String())
 }
@@ -134,6 +136,14 @@ func TestMounted(t *testing.T) {
 	mux.Handle("/stripped/", http.StripPrefix("/stripped/", r.page))
 	mux.Handle("/bare/", http.StripPrefix("/bare", r.page))
 	mux.Handle("/exact", http.StripPrefix("/exact", r.page))
+	inner := http.NewServeMux()
+	inner.Handle("/circuits/", r.page)
+	mux.Handle("/inner/", http.StripPrefix("/inner", inner))
+	mux.Handle("GET /of/{tenant}/{path...}", r.page)
+	mux.HandleFunc("/foreign/", func(w http.ResponseWriter, req *http.Request) {
+		req.Pattern = "" // as under another router
+		r.page.ServeHTTP(w, req)
+	})
 	for path, want := range map[string]struct {
 		code    int
 		content string // type, or where to
@@ -154,10 +164,28 @@ func TestMounted(t *testing.T) {
 		"/bare/":                     {200, "text/html; charset=utf-8"},
 		"/bare/page.css":             {200, "text/css; charset=utf-8"},
 		"/exact":                     {308, "./exact/"},
+		"/stripped/":                 {200, "text/html; charset=utf-8"},
+		"/stripped/page.css":         {200, "text/css; charset=utf-8"},
+		"/stripped/events":           {200, "text/event-stream"},
+		"/inner/circuits/":           {200, "text/html; charset=utf-8"},
+		"/inner/circuits/circuits":   {200, "application/json"},
+		"/of/ann/circuits":           {200, "application/json"},
+		"/foreign/any/circuits":      {200, "application/json"},
+
+		"/debug/circuits/a/b/circuits": {404, ""},
+		"/debug/circuits/circuits/":    {404, ""},
+		"/debug/circuits/page/":        {404, ""},
+		"/circuits/circuits/":          {404, ""},
+		"/circuits/circuits/circuits":  {404, ""},
+		"/stripped/a/circuits":         {404, ""},
+		"/stripped/circuits/":          {404, ""},
+		"/of/ann/b/circuits":           {404, ""},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			w := httptest.NewRecorder()
-			mux.ServeHTTP(w, httptest.NewRequest(method, path+"?q=1", nil))
+			ctx, leave := context.WithCancel(context.Background())
+			leave() // the stream
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path+"?q=1", nil))
 			require.Equal(t, want.code, w.Code, path)
 			switch want.code {
 			case 200:
@@ -191,9 +219,9 @@ func TestHeaders(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	r := newRig(t, toolset.Config{}, debugpage.Options{Authorize: func(*http.Request) bool { return true }})
-	for path, allowed := range map[string]string{"/": "GET", "/circuits": "GET", "/events": "GET", "/page.js": "GET", "/control": "POST"} {
-		for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodPut, http.MethodDelete} {
-			if method == allowed {
+	for path, allowed := range map[string]string{"/": "GET, HEAD", "/circuits": "GET, HEAD", "/events": "GET, HEAD", "/page.js": "GET, HEAD", "/control": "POST"} {
+		for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete} {
+			if strings.Contains(allowed, method) {
 				continue
 			}
 			w := httptest.NewRecorder()
@@ -202,11 +230,14 @@ func TestMethods(t *testing.T) {
 			require.Equal(t, allowed, w.Header().Get("Allow"))
 		}
 	}
+	w := httptest.NewRecorder()
+	r.page.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/nowhere", nil))
+	require.Equal(t, http.StatusNotFound, w.Code)
 }
 
-// post asks for an action on a dependency.
-func (r *rig) post(dependency, action string, header ...string) *httptest.ResponseRecorder {
-	form := url.Values{"dependency": {dependency}, "action": {action}}
+// post asks for an action on the circuit of that id.
+func (r *rig) post(id, action string, header ...string) *httptest.ResponseRecorder {
+	form := url.Values{"id": {id}, "action": {action}}
 	req := httptest.NewRequest(http.MethodPost, "http://ops.example/debug/circuits/control", strings.NewReader(form.Encode()))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for i := 0; i < len(header); i += 2 {
@@ -235,8 +266,12 @@ func TestControls(t *testing.T) {
 		r.callAs(scope, "web_search", errDown)
 	}
 	r.call("weather", nil)
+	ids := map[string]string{}
+	for _, c := range r.circuits().Circuits {
+		ids[c.Dependency] = c.ID
+	}
 	do := func(dependency, action string, header ...string) (int, string) {
-		w := r.post(dependency, action, append(header, "Authorization", "operator")...)
+		w := r.post(cmp.Or(ids[dependency], dependency), action, append(header, "Authorization", "operator")...)
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	overrides := func() (all []string) {
@@ -261,9 +296,9 @@ func TestControls(t *testing.T) {
 		{"weather", "none", []string{"Origin", "https://evil.example"}, 403, "cross-origin request detected, and/or browser is out of date: Sec-Fetch-Site is missing, and Origin does not match Host", []string{"closed", "closed", "closedopen"}},
 		{"weather", "", nil, 400, `action: got "", want open, closed, none or reset`, []string{"closed", "closed", "closedopen"}},
 		{"weather", "explode", nil, 400, `action: got "explode", want open, closed, none or reset`, []string{"closed", "closed", "closedopen"}},
-		{"<script>", "open", nil, 404, `dependency: got "<script>", want one that is guarded`, []string{"closed", "closed", "closedopen"}},
-		{"hidden-api", "open", nil, 404, `dependency: got "hidden-api", want one that is guarded`, []string{"closed", "closed", "closedopen"}},
-		{"", "open", nil, 404, `dependency: got "", want one that is guarded`, []string{"closed", "closed", "closedopen"}},
+		{"<script>", "open", nil, 404, `id: got "<script>", want that of a circuit whose tools are guarded`, []string{"closed", "closed", "closedopen"}},
+		{"hidden-api", "open", nil, 404, `id: got "hidden-api", want that of a circuit whose tools are guarded`, []string{"closed", "closed", "closedopen"}},
+		{"", "open", nil, 404, `id: got "", want that of a circuit whose tools are guarded`, []string{"closed", "closed", "closedopen"}},
 	} {
 		code, body := do(step.dependency, step.action, step.header...)
 		require.Equal(t, step.code, code, body)
@@ -277,18 +312,59 @@ func TestControls(t *testing.T) {
 	require.Equal(t, []string{"closed", "closed", "closedopen"}, overrides())
 }
 
-// Nothing but the form counts, so that no link can carry an action out.
-func TestControlsIgnoreTheQuery(t *testing.T) {
+// Nothing but the form counts, so that no link can carry an action out. One that is no such form is
+// told so.
+func TestForm(t *testing.T) {
 	r := newRig(t, toolset.Config{Monitored: []string{"weather"}}, debugpage.Options{Authorize: func(*http.Request) bool { return true }})
 	r.call("weather", nil)
-	w := httptest.NewRecorder()
-	r.page.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/control?dependency=weather&action=open", nil))
-	require.Equal(t, http.StatusBadRequest, w.Code)
-	w = httptest.NewRecorder()
-	req := httptest.NewRequest(http.MethodPost, "/control", io.LimitReader(endless{}, 1<<20))
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.page.ServeHTTP(w, req)
-	require.Equal(t, http.StatusBadRequest, w.Code)
+	id := r.circuits().Circuits[0].ID
+	const form = "application/x-www-form-urlencoded"
+	for want, c := range map[string]struct {
+		code int
+		kind string
+		body io.Reader
+	}{
+		`action: got "", want open, closed, none or reset`:                             {400, form, nil},
+		`Content-Type: got "", want application/x-www-form-urlencoded`:                 {415, "", strings.NewReader("action=open&id=" + id)},
+		`Content-Type: got "application/json", want application/x-www-form-urlencoded`: {415, "application/json; charset=utf-8", strings.NewReader("{}")},
+		`the form: http: request body too large, want at most 65536 bytes`:             {413, form + "; charset=utf-8", io.LimitReader(endless{}, 1<<20)},
+		`the form: invalid URL escape "%zz"`:                                           {400, form, strings.NewReader("action=%zz")},
+	} {
+		w := httptest.NewRecorder()
+		req := httptest.NewRequest(http.MethodPost, "/control?action=open&id="+id, c.body)
+		req.Header.Set("Content-Type", c.kind)
+		r.page.ServeHTTP(w, req)
+		require.Equal(t, c.code, w.Code)
+		require.Equal(t, want, strings.TrimSpace(w.Body.String()))
+	}
+	require.Empty(t, r.circuits().Circuits[0].Override)
+}
+
+// A circuit can be controlled whatever the bytes of its name.
+func TestControlsOfAnyName(t *testing.T) {
+	names := []string{"bad\xff", "bad\xfe", " "}
+	r := newRig(t, toolset.Config{Monitored: []string{"*"}}, debugpage.Options{Authorize: func(*http.Request) bool { return true }})
+	for _, name := range names {
+		r.call(name, nil)
+	}
+	ids := map[string]bool{}
+	for _, c := range r.circuits().Circuits {
+		require.Equal(t, http.StatusNoContent, r.post(c.ID, "open").Code)
+		ids[c.ID] = true
+	}
+	require.Len(t, ids, len(names))
+	for _, c := range r.set.Snapshot().Circuits {
+		require.Equal(t, toolcircuit.OverrideOpen, c.Override, c.Dependency)
+	}
+}
+
+// A panic of Authorize carries nothing out.
+func TestAuthorizePanics(t *testing.T) {
+	r := newRig(t, toolset.Config{Monitored: []string{"weather"}}, debugpage.Options{Authorize: func(*http.Request) bool { panic("a bug") }})
+	r.call("weather", nil)
+	id := r.circuits().Circuits[0].ID
+	require.Panics(t, func() { r.post(id, "open") })
+	require.Panics(t, func() { r.get("/events") })
 	require.Empty(t, r.circuits().Circuits[0].Override)
 }
 

@@ -43,13 +43,16 @@ type circuit struct{ dependency, scope string }
 type point struct {
 	At    time.Time         `json:"at"`
 	State toolcircuit.State `json:"state"`
-	First bool              `json:"first,omitempty"` // the circuit was closed until then, from the beginning
+	Seen  bool              `json:"seen,omitempty"` // At is when it was seen first, and it may be so for longer
+
+	epoch time.Time // when the epoch began
+	until time.Time // of an open circuit: when its wait ends, as far as is known
 }
 
 // OnEvent is the hook for [toolset.Options]. If you have one of your own, call this in it.
 func (h *History) OnEvent(ctx context.Context, e toolcircuit.Event) {
 	if e.From != e.To {
-		h.add(transition{circuit{e.Dependency, toolset.Scope(ctx)}, point{e.At, e.To, e.Seq == 1}})
+		h.add(transition{circuit{e.Dependency, toolset.Scope(ctx)}, point{At: e.At, State: e.To, epoch: e.At, until: e.RetryAt}})
 	}
 }
 
@@ -84,28 +87,56 @@ func (h *History) heard(scoped map[string]bool) map[circuit][]point {
 
 // timeline returns the latest states of a circuit, oldest first: those shown before, those heard
 // of, and the one that it is in. It leaves shown as it is.
-func timeline(shown, heard []point, now point) []point {
-	add := func(p point) {
-		if !slices.ContainsFunc(shown, func(s point) bool { return s.State == p.State && s.At.Equal(p.At) }) {
-			shown = append(slices.Clip(shown), p)
+//
+// A circuit is half-open from the end of its wait, in the epoch of its opening, until the probe has
+// decided. That end makes no event.
+func timeline(shown, heard []point, c toolcircuit.Snapshot, now time.Time) []point {
+	line := slices.DeleteFunc(slices.Clone(shown), func(p point) bool {
+		return p.epoch.After(c.Since) || // of a circuit that the Set has let go
+			p.epoch.Equal(c.Since) && c.State == toolcircuit.StateOpen && p.State == toolcircuit.StateHalfOpen // the wait was made longer
+	})
+	find := func(s toolcircuit.State, epoch time.Time) int {
+		return slices.IndexFunc(line, func(p point) bool { return p.State == s && p.epoch.Equal(epoch) })
+	}
+	for _, p := range heard[max(0, len(heard)-maxTimeline):] {
+		if !p.epoch.After(c.Since) && find(p.State, p.epoch) < 0 { // later ones come with a later look
+			line = append(line, p)
 		}
 	}
-	if n := len(shown); n > 0 && shown[n-1].At.After(now.At) { // of one that the Set has let go
-		shown = nil
+	current := point{At: c.Since, State: c.State, epoch: c.Since, until: c.RetryAt}
+	switch known, opened := find(c.State, c.Since), find(toolcircuit.StateOpen, c.Since); {
+	case known >= 0:
+		current.At, current.Seen = line[known].At, line[known].Seen
+		line = append(slices.Delete(line, known, known+1), current)
+	case c.State != toolcircuit.StateHalfOpen || opened < 0 && !c.RetryAt.IsZero(): // the latter is a probe
+		line = append(line, current)
+	case opened < 0:
+		current.At, current.Seen = now, true
+		line = append(line, current)
+	case line[opened].until.After(now): // a Monitor has ended the wait
+		line[opened].until = now
 	}
-	for _, p := range heard {
-		if !p.At.After(now.At) { // later ones come with a later look
-			add(p)
-		}
-	}
-	// An open circuit reads half-open when its cooldown is over, in the same epoch.
-	if !slices.ContainsFunc(shown, func(s point) bool { return s.At.Equal(now.At) }) {
-		add(now)
-	}
-	if !slices.IsSortedFunc(shown, point.compare) {
-		shown = slices.SortedStableFunc(slices.Values(shown), point.compare)
-	}
-	return shown[max(0, len(shown)-maxTimeline):]
+	slices.SortStableFunc(line, func(a, b point) int { return a.At.Compare(b.At) })
+	line = waited(line, c)
+	return line[max(0, len(line)-maxTimeline):]
 }
 
-func (p point) compare(other point) int { return p.At.Compare(other.At) }
+// waited returns the line with the end of each wait that came before the probe, and with one point
+// for each time of being open or half-open.
+func waited(line []point, c toolcircuit.Snapshot) (all []point) {
+	for i, p := range line {
+		if last := len(all) - 1; last >= 0 && p.State == all[last].State && p.State != toolcircuit.StateClosed {
+			all[last].epoch, all[last].until = p.epoch, p.until
+		} else {
+			all = append(all, p)
+		}
+		over := c.State == toolcircuit.StateHalfOpen
+		if i+1 < len(line) {
+			over = line[i+1].At.After(p.until)
+		}
+		if over && !p.until.IsZero() && p.State == toolcircuit.StateOpen {
+			all = append(all, point{At: p.until, State: toolcircuit.StateHalfOpen, epoch: p.epoch})
+		}
+	}
+	return all
+}

@@ -1,13 +1,16 @@
 package debugpage_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/debugpage"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
@@ -21,7 +24,13 @@ func (r *rig) lines() (all []string) {
 		}
 		for _, p := range c.Timeline {
 			line += fmt.Sprint(" ", p.At.Unix(), ":", p.State)
+			if p.Seen {
+				line += "?"
+			}
 		}
+		last := c.Timeline[len(c.Timeline)-1]
+		require.Equal(r, c.Since, last.At, "since when, at every place")
+		require.Equal(r, c.State, last.State)
 		all = append(all, line)
 	}
 	return all
@@ -57,9 +66,6 @@ func TestHistory(t *testing.T) {
 	}
 	require.NoError(t, r.set.Reset("weather"))
 	require.Equal(t, []string{"weather 0:open 10:half_open 10:closed 11:open 11:closed"}, r.lines())
-	for i, p := range r.circuits().Circuits[0].Timeline {
-		require.Equal(t, i == 0, p.First)
-	}
 }
 
 // Without one it has what was seen.
@@ -69,9 +75,92 @@ func TestNoHistory(t *testing.T) {
 	r.trip("weather")
 	require.Equal(t, []string{"weather 1:open"}, r.lines())
 	r.clock.Add(10 * time.Second)
-	require.Equal(t, []string{"weather 1:open"}, r.lines(), "the same epoch, though it reads half-open")
+	require.Equal(t, []string{"weather 1:open 11:half_open"}, r.lines())
 	r.call("weather", nil)
-	require.Equal(t, []string{"weather 1:open 11:closed"}, r.lines())
+	require.Equal(t, []string{"weather 1:open 11:half_open 11:closed"}, r.lines())
+}
+
+// A circuit is half-open since the end of its wait, before the probe and during it, whoever was
+// looking when.
+func TestHalfOpenSince(t *testing.T) {
+	for name, r := range map[string]*rig{"with a History": withHistory(t, weather), "without one": newRig(t, weather, debugpage.Options{})} {
+		t.Run(name, func(t *testing.T) {
+			r.trip("weather")
+			r.lines()
+			r.clock.Add(10 * time.Second)
+			for range 3 {
+				require.Equal(t, []string{"weather 0:open 10:half_open"}, r.lines())
+				r.clock.Add(2 * time.Second)
+			}
+			toolset.Do(context.Background(), r.set, "weather", nil, func(context.Context) (int, error) {
+				require.Equal(t, []string{"weather 0:open 10:half_open"}, r.lines(), "the probe is running")
+				r.clock.Add(time.Second)
+				return 0, errDown
+			})
+			require.Equal(t, []string{"weather 0:open 10:half_open 17:open"}, r.lines())
+			r.clock.Add(time.Minute)
+			require.NoError(t, r.set.Reset("weather"))
+			want := "weather 0:open 10:half_open 17:open 29:half_open 77:closed" // after 12.5 s
+			require.Equal(t, []string{want}, r.lines())
+			if name == "with a History" {
+				r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history, Now: r.clock.Now})
+				require.Equal(t, []string{want}, r.lines(), "of one who never looked")
+			}
+		})
+	}
+}
+
+// A wait that a late failure makes longer is still a wait.
+func TestLongerWait(t *testing.T) {
+	r := withHistory(t, weather)
+	late, err := r.set.Allow(context.Background(), "weather", nil)
+	require.NoError(t, err)
+	r.trip("weather")
+	r.clock.Add(11 * time.Second)
+	require.Equal(t, []string{"weather 0:open 10:half_open"}, r.lines())
+	late.Settle(context.Background(), nil, toolcircuit.RetryAfter(errDown, 20*time.Second))
+	require.Equal(t, []string{"weather 0:open"}, r.lines())
+	r.clock.Add(21 * time.Second)
+	require.Equal(t, []string{"weather 0:open 31:half_open"}, r.lines())
+}
+
+// A Monitor's answer ends the wait when it is seen.
+func TestShorterWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := withHistory(t, weather)
+		r.trip("weather")
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		checks, answer := 0, make(chan error)
+		go r.set.Circuit(ctx, "weather").Monitor(ctx, time.Second, func(context.Context) error {
+			if checks++; checks == 1 {
+				return nil
+			}
+			return <-answer
+		})
+		synctest.Wait()
+		r.clock.Add(time.Second)
+		synctest.Wait()
+		for range 2 {
+			require.Equal(t, []string{"weather 0:open 1:half_open"}, r.lines())
+			r.clock.Add(time.Second)
+		}
+		answer <- nil
+		synctest.Wait()
+		require.Equal(t, []string{"weather 0:open 1:half_open 3:closed"}, r.lines())
+	})
+}
+
+// When nobody knows since when it is half-open, the line says since when that was seen.
+func TestHalfOpenUnseen(t *testing.T) {
+	r := newRig(t, weather, debugpage.Options{})
+	r.trip("weather")
+	r.clock.Add(15 * time.Second)
+	require.Equal(t, []string{"weather 15:half_open?"}, r.lines())
+	r.clock.Add(5 * time.Second)
+	require.Equal(t, []string{"weather 15:half_open?"}, r.lines())
+	r.call("weather", nil)
+	require.Equal(t, []string{"weather 15:half_open? 20:closed"}, r.lines())
 }
 
 // An override is no change of state.
@@ -97,7 +186,7 @@ func TestHistoryOfScopes(t *testing.T) {
 	}
 	r.clock.Add(10 * time.Second)
 	r.callAs("bob", "mail", nil)
-	require.Equal(t, []string{"mail 0:open 10:half_open 10:closed", "search/ann 0:open", "search/bob 0:closed"}, r.lines())
+	require.Equal(t, []string{"mail 0:open 10:half_open 10:closed", "search/ann 0:open 10:half_open", "search/bob 0:closed"}, r.lines())
 }
 
 // A circuit that was let go and comes back begins anew.
@@ -126,7 +215,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		r.clock.Add(time.Second)
 	}
 	require.Equal(t, []string{
-		"mail 0:open",
+		"mail 0:open 10:half_open",
 		"weather 4:open 4:closed 5:open 5:closed 6:open 6:closed 7:open 7:closed 8:open 8:closed 9:open 9:closed" +
 			" 10:open 10:closed 11:open 11:closed 12:open 12:closed 13:open 13:closed 14:open 14:closed" +
 			" 15:open 15:closed 16:open 16:closed 17:open 17:closed 18:open 18:closed 19:open 19:closed",
@@ -135,8 +224,8 @@ func TestHistoryIsBounded(t *testing.T) {
 		r.trip("weather")
 		require.NoError(t, r.set.Reset("weather"))
 	}
-	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history})
-	require.Equal(t, "mail 0:half_open", r.lines()[0], "what the snapshot still has")
+	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history, Now: r.clock.Now})
+	require.Equal(t, "mail 20:half_open?", r.lines()[0], "what the snapshot still has")
 	require.NoError(t, r.set.Reset("mail"))
 	r.page = debugpage.Handler(r.set, debugpage.Options{History: &r.history})
 	require.Equal(t, "mail 20:closed", r.lines()[0])

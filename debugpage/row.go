@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -86,9 +87,10 @@ func (l *looker) look() sheet {
 			CircuitSnapshot: c,
 			Policy:          policies[c.Policy],
 			Threshold:       c.Policy.FailureThreshold,
-			Timeline:        timeline(before.Timeline, heard[of], point{c.Since, c.State, c.Seq == 1}),
+			Timeline:        timeline(before.Timeline, heard[of], c.Snapshot, s.Now),
 		}
 		r.Scope = before.Scope
+		r.Since = r.Timeline[len(r.Timeline)-1].At
 		shown[of] = r
 		s.Circuits = append(s.Circuits, r)
 	}
@@ -141,8 +143,7 @@ func newCodes() codes {
 func (c codes) of(texts ...string) string {
 	h := hmac.New(sha256.New, c.key)
 	for _, t := range texts {
-		h.Write([]byte(t))
-		h.Write([]byte{0xff}) // in no UTF-8
+		fmt.Fprintf(h, "%d:%s", len(t), t)
 	}
 	return strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:10]))
 }

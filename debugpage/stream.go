@@ -2,6 +2,7 @@ package debugpage
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -127,21 +128,28 @@ func (p *page) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	send := func(m []byte) error {
 		out.SetWriteDeadline(time.Now().Add(writeTimeout)) // where there is none, TCP decides how long a viewer may take
-		if _, err := w.Write(m); err != nil {
-			return err
+		if len(m) > 0 {
+			if _, err := w.Write(m); err != nil {
+				return err
+			}
 		}
 		return out.Flush()
 	}
 	defer out.SetWriteDeadline(time.Time{})
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx passes each message on at once
-	if r.Method == http.MethodHead {
+	controls := p.options.Authorize != nil && p.options.Authorize(r)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // nginx passes each message on at once
+	err := send(nil)
+	if errors.Is(err, http.ErrNotSupported) {
+		http.Error(w, "events: a middleware of this server hides Flush, which a stream needs", http.StatusInternalServerError)
+	}
+	if err != nil || r.Method == http.MethodHead {
 		return
 	}
-	controls := p.options.Authorize != nil && p.options.Authorize(r)
 	e := p.hub.join()
 	defer p.hub.leave()
-	err := send(message("controls", controls))
+	err = send(message("controls", controls))
 	if err == nil {
 		err = send(e.whole())
 	}

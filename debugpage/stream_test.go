@@ -253,6 +253,25 @@ func TestDone(t *testing.T) {
 	})
 }
 
+// Without Flush there is no stream, and the answer says why.
+func TestNoFlush(t *testing.T) {
+	r := newRig(t, twoTools, debugpage.Options{})
+	for name, h := range map[string]http.Handler{
+		"a middleware without Unwrap": http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			r.page.ServeHTTP(struct{ http.ResponseWriter }{w}, req)
+		}),
+		"a TimeoutHandler": http.TimeoutHandler(r.page, time.Minute, ""),
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(method, "/events", nil))
+			require.Equal(t, http.StatusInternalServerError, w.Code, name)
+			require.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+			require.Equal(t, "events: a middleware of this server hides Flush, which a stream needs\n", w.Body.String())
+		}
+	}
+}
+
 // Whether the page shows controls is decided for each viewer.
 func TestStreamControls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

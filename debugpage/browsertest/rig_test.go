@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +88,7 @@ type rig struct {
 	set     *toolset.Set
 	history debugpage.History
 	url     string
+	flushes atomic.Bool // the server can
 
 	mu       sync.Mutex
 	problems []string // that the browser reported
@@ -110,7 +112,14 @@ func newRig(t testing.TB, c toolset.Config, o debugpage.Options) *rig {
 	require.NoError(t, err)
 	o.Now, o.History = r.clock.Now, &r.history
 	mux := http.NewServeMux()
-	mux.Handle("/debug/circuits/", debugpage.Handler(r.set, o))
+	r.flushes.Store(true)
+	handler := debugpage.Handler(r.set, o)
+	mux.HandleFunc("/debug/circuits/", func(w http.ResponseWriter, req *http.Request) {
+		if !r.flushes.Load() {
+			w = struct{ http.ResponseWriter }{w}
+		}
+		handler.ServeHTTP(w, req)
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	r.url = server.URL + "/debug/circuits/"
@@ -172,13 +181,19 @@ func (r *rig) do(steps ...chromedp.Action[chromedp.Void]) {
 // open shows the page, in a window of that width.
 func (r *rig) open(width int64, scheme string) {
 	r.Helper()
+	r.load(width, scheme)
+	r.until(`document.getElementById("link").textContent === "live" && rows.size > 0`)
+}
+
+// load is open for a page that need not become live.
+func (r *rig) load(width int64, scheme string) {
+	r.Helper()
 	_, err := chromedp.Call(r.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme},
 		{Name: "prefers-reduced-motion", Value: "reduce"},
 	}})
 	require.NoError(r, err)
 	r.do(chromedp.EmulateViewport(width, 800), chromedp.Navigate(r.url))
-	r.until(`document.getElementById("link").textContent === "live" && rows.size > 0`)
 }
 
 // until waits until an expression is true on the page.

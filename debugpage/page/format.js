@@ -32,6 +32,11 @@ function many(n, one, more) {
 	return number(n) + " " + (n === 1 ? one : more || one + "s");
 }
 
+// named is a name that can be seen.
+function named(name) {
+	return /[\p{L}\p{N}\p{P}\p{S}]/u.test(name) ? name : "(blank)";
+}
+
 // clock is a countdown: 0:42, 1:02:03.
 function clock(ms) {
 	const s = Math.max(0, Math.ceil(ms / 1000));
@@ -53,18 +58,22 @@ function timeOfDay(text) {
 	return new Date(text).toLocaleTimeString("en", { hour12: false });
 }
 
-// reopening says when calls run again: a text, and whether a countdown goes before it.
-function reopening(row, now) {
+// since says since when a row is in its state: a time of the day, and how long ago. What stands
+// above the state has no such time.
+function since(row, now) {
+	if (row.override) return { at: "", long: "" };
+	const { seen } = row.timeline.at(-1), long = ago(now - Date.parse(row.since));
+	return { at: timeOfDay(row.since) + (seen ? " or before" : ""), long: (seen ? "at least " : "") + long };
+}
+
+// again says when calls run again: a text, and whether a countdown goes before it.
+function again(row, now) {
 	if (row.override === "open") return { text: "when the override is lifted" };
 	if (row.override === "closed" || row.state === "closed") return { text: "" };
 	const left = row.retryAt ? Date.parse(row.retryAt) - now : 0;
 	if (left <= 0) return { text: row.state === "half_open" ? "the next call is the probe" : "now" };
-	const whole = Date.parse(row.retryAt) - Date.parse(row.since);
-	return {
-		left,
-		part: Math.min(1, left / whole),
-		text: row.state === "half_open" ? "at most; the probe is running" : "at " + timeOfDay(row.retryAt),
-	};
+	if (row.state === "half_open") return { left, text: "at most; the probe is running" };
+	return { left, part: Math.min(1, left / (Date.parse(row.retryAt) - Date.parse(row.since))), text: "at " + timeOfDay(row.retryAt) };
 }
 
 function cause(row) {
@@ -93,11 +102,12 @@ function calls(row) {
 
 // facts are what the dialog lists: pairs of a name and a value.
 function facts(row, now) {
-	const w = failures(row), c = cause(row);
+	const w = failures(row), c = cause(row), from = since(row, now), next = again(row, now);
 	const count = (n) => n ? number(n) : "";
 	return Object.entries({
 		"State": states[row.state] + (row.override ? ", " + overrides[row.override] : ""),
-		"Since": timeOfDay(row.since) + ", " + ago(now - Date.parse(row.since)),
+		"Since": from.at && from.at + ", " + from.long,
+		"Tries again in": [next.left ? clock(next.left) : "", next.text].filter(Boolean).join(", "),
 		"Cause": [c.kind, c.rule].filter(Boolean).join(", "),
 		"Failures": w.streak,
 		"Window": w.window,
@@ -116,7 +126,6 @@ function facts(row, now) {
 // spans are the states of a row from begin to now, probes last, since they may be short.
 function spans(row, begin, now) {
 	const points = row.timeline.map((p) => ({ state: p.state, at: Date.parse(p.at) }));
-	if (row.timeline[0].first) points.unshift({ state: "closed", at: begin });
 	return points
 		.map((p, i) => ({ state: p.state, from: Math.max(begin, p.at), to: i + 1 < points.length ? points[i + 1].at : now }))
 		.filter((s) => s.to > begin)
@@ -126,8 +135,9 @@ function spans(row, begin, now) {
 // story is a timeline for those who do not see it.
 function story(row, begin) {
 	const openings = row.timeline.filter((p) => p.state === "open" && Date.parse(p.at) > begin).length;
-	return (openings ? "opened " + many(openings, "time") : "no opening") + " in the last 10 minutes, "
-		+ states[row.state] + " since " + timeOfDay(row.since);
+	const { at } = since(row, begin);
+	return (openings ? "opened " + many(openings, "time") : "no known opening") + " in the last 10 minutes, "
+		+ (overrides[row.override] || states[row.state]) + (at && " since " + at);
 }
 
 // text is what the search looks at.

@@ -46,7 +46,7 @@ function addRow(data) {
 		kind: line(), rule: sub(), streak: line(), window: sub(), calls: line(), callsSub: sub(),
 		line: make("td", { role: "cell", "data-label": "Last 10 minutes" }),
 	};
-	p.reopens = cell("Reopens", p.count, p.when, p.track);
+	p.again = cell("Tries again in", p.count, p.when, p.track);
 	p.causeCell = cell("Cause", p.kind, p.rule);
 	p.failuresCell = cell("Failures", p.streak, p.window);
 	p.callsCell = cell("Calls", p.calls, p.callsSub);
@@ -54,7 +54,7 @@ function addRow(data) {
 	const element = make("tr", { role: "row" },
 		make("th", { role: "rowheader", scope: "row" }, p.name, p.tools, p.scope),
 		cell("State", p.state, p.since, p.forced, " ", p.hidden),
-		p.reopens, p.causeCell, p.failuresCell, p.callsCell, p.line);
+		p.again, p.causeCell, p.failuresCell, p.callsCell, p.line);
 	p.name.addEventListener("click", () => openDialog(data.id));
 	element.row = { data, element, parts: p };
 	rows.set(data.id, element.row);
@@ -64,9 +64,9 @@ function addRow(data) {
 function fill({ data, element, parts: p }) {
 	const why = cause(data), bad = failures(data), met = calls(data);
 	element.dataset.look = look(data);
-	set(p.name, data.dependency);
-	set(p.tools, (data.tools || []).join(", "));
-	set(p.scope, data.scope ? "scope " + data.scope : "");
+	set(p.name, named(data.dependency));
+	set(p.tools, (data.tools || []).map(named).join(", "));
+	set(p.scope, data.scope ? "scope " + named(data.scope) : "");
 	p.scope.hidden = !data.scope;
 	if (p.state.firstChild?.dataset.state !== data.state) p.state.replaceChildren(badge(data.state));
 	set(p.forced, overrides[data.override] || "");
@@ -86,13 +86,13 @@ function fill({ data, element, parts: p }) {
 
 // pass shows what passes with time.
 function pass({ data, parts: p }) {
-	const t = now(), next = reopening(data, t);
-	set(p.since, "for " + ago(t - Date.parse(data.since)));
+	const t = now(), next = again(data, t), { long } = since(data, t);
+	set(p.since, long && "for " + long);
 	set(p.count, next.left ? clock(next.left) : "");
 	set(p.when, next.text);
-	p.track.hidden = !next.left;
+	p.track.hidden = !next.part;
 	p.track.firstChild.style.transform = "scaleX(" + (next.part || 0) + ")";
-	p.reopens.classList.toggle("none", !next.left && !next.text);
+	p.again.classList.toggle("none", !next.left && !next.text);
 	if (t - p.drawn < 5000) return;
 	p.drawn = t;
 	p.line.replaceChildren(drawing(data));
@@ -152,6 +152,7 @@ function arrange() {
 function receive(sheet) {
 	offset = Date.parse(sheet.now) - Date.now();
 	heard = Date.now();
+	link("live", "live");
 	const there = new Set(sheet.circuits.map((c) => c.id));
 	const gone = sheet.changes ? sheet.gone || [] : [...rows.keys()].filter((id) => !there.has(id));
 	const first = rows.size === 0, news = [];
@@ -171,13 +172,16 @@ function receive(sheet) {
 
 // announce tells a screen reader what changed, in short.
 function announce(news) {
-	const one = (r) => r.dependency + " is " + (overrides[r.override] || states[r.state]);
+	const one = (r) => named(r.dependency) + " is " + (overrides[r.override] || states[r.state]);
 	set(byID("news"), news.length <= 3 ? news.map(one).join(". ") : many(news.length, "circuit") + " changed");
 }
 
-function link(state, words) {
+// link says how it is with the stream and, if there is none, why.
+function link(state, words, reason = "") {
 	byID("link").dataset.link = state;
 	set(byID("link"), words);
+	byID("reason").hidden = !reason;
+	set(byID("reason"), reason);
 }
 
 // connect opens the stream. A tab that nobody sees has none.
@@ -188,17 +192,32 @@ function connect() {
 	stream.onmessage = (m) => receive(JSON.parse(m.data));
 	stream.addEventListener("controls", (m) => { controls = JSON.parse(m.data); fillDialog(); });
 	stream.onerror = () => {
-		link("lost", "connection lost, trying again");
-		if (stream.readyState === EventSource.CLOSED) { // the browser does not try again by itself
-			disconnect();
-			setTimeout(connect, 5000);
-		}
+		if (stream.readyState !== EventSource.CLOSED) return link("lost", "connection lost, trying again");
+		disconnect(); // the browser does not try again by itself
+		explain();
+		setTimeout(connect, 5000);
 	};
 }
 
 function disconnect() {
 	stream?.close();
 	stream = null;
+	heard = 0;
+}
+
+// explain says why there is no stream, which an EventSource keeps to itself.
+async function explain() {
+	const request = new AbortController();
+	let reason = "";
+	try {
+		const answer = await fetch("events", { signal: request.signal });
+		const type = answer.headers.get("Content-Type") || "";
+		if (!answer.ok) reason = answer.status + " " + (type.startsWith("text/plain") ? (await answer.text()).slice(0, 300) : answer.statusText);
+		else if (!type.startsWith("text/event-stream")) reason = "the answer is of type " + type + ", not a stream. Are you still signed in?";
+	} catch { // there is no answer at all
+	}
+	request.abort();
+	if (!stream) link("lost", "connection lost, trying again", reason);
 }
 
 function openDialog(id) {
@@ -208,30 +227,49 @@ function openDialog(id) {
 	fillDialog();
 }
 
+// fillDialog shows the row of the dialog, or that it is gone.
 function fillDialog() {
-	const row = rows.get(inDialog);
-	if (!row || !byID("detail").open) return;
-	const { data } = row, t = now();
-	set(byID("name"), data.dependency + (data.scope ? ", scope " + data.scope : ""));
-	set(byID("tools"), data.tools ? "Tools: " + data.tools.join(", ") : "A tool of the same name");
-	const list = (pairs) => pairs.map(([k, v]) => make("div", {}, make("dt", {}, k), make("dd", {}, String(v))));
-	byID("facts").replaceChildren(...list(facts(data, t)));
-	byID("settings").replaceChildren(...list(Object.entries(data.policy)));
+	if (!byID("detail").open) return;
+	const data = rows.get(inDialog)?.data;
+	set(byID("gone"), data ? "" : "The Set has no such circuit any more. This is what it was.");
+	byID("gone").hidden = !!data;
+	byID("controls").hidden = !controls || !data;
+	if (!data) return;
+	const name = named(data.dependency);
+	set(byID("name"), name + (data.scope ? ", scope " + named(data.scope) : ""));
+	set(byID("tools"), data.tools ? "Tools: " + data.tools.map(named).join(", ") : "A tool of the same name");
+	list("settings", Object.entries(data.policy));
 	byID("policy").hidden = Object.keys(data.policy).length === 0;
 	byID("transitions").replaceChildren(...data.timeline.toReversed()
-		.map((p) => make("li", {}, make("time", { datetime: p.at }, timeOfDay(p.at)), badge(p.state))));
-	byID("controls").hidden = !controls;
-	set(byID("reach"), "They act on every circuit of " + data.dependency + ".");
-	byID("big").replaceChildren(drawing(data));
+		.map((p) => make("li", {}, make("time", { datetime: p.at }, timeOfDay(p.at)), badge(p.state), p.seen ? "or before" : "")));
+	set(byID("reach"), "They act on every circuit of " + name + ".");
 	for (const b of byID("buttons").children) b.hidden = b.dataset.action === "none" ? !data.override : b.dataset.action === data.override;
+	passDialog();
+}
+
+// passDialog shows what passes with time in the dialog.
+function passDialog() {
+	const data = rows.get(inDialog)?.data;
+	if (!data) return;
+	list("facts", facts(data, now()));
+	byID("big").replaceChildren(drawing(data));
+}
+
+// list shows pairs of a name and a value. Where the names are the same it changes the values alone.
+function list(id, pairs) {
+	const e = byID(id), names = (all) => all.join("\n");
+	if (names([...e.children].map((c) => c.firstChild.textContent)) === names(pairs.map(([k]) => k))) {
+		pairs.forEach(([, v], i) => set(e.children[i].lastChild, String(v)));
+	} else {
+		e.replaceChildren(...pairs.map(([k, v]) => make("div", {}, make("dt", {}, k), make("dd", {}, String(v)))));
+	}
 }
 
 // act asks the server to do something with the dependency in the dialog.
 async function act(button) {
-	const { dependency } = rows.get(inDialog).data;
 	set(byID("outcome"), button.textContent + " …");
 	try {
-		const answer = await fetch("control", { method: "POST", body: new URLSearchParams({ dependency, action: button.dataset.action }) });
+		const answer = await fetch("control", { method: "POST", body: new URLSearchParams({ id: inDialog, action: button.dataset.action }) });
 		set(byID("outcome"), button.textContent + ": " + (answer.ok ? "done" : await answer.text()));
 	} catch (e) {
 		set(byID("outcome"), button.textContent + ": " + e.message);
@@ -254,10 +292,11 @@ function start() {
 	}
 	byID("search").addEventListener("input", () => { limit = page; arrange(); });
 	byID("more").addEventListener("click", () => { limit += page; arrange(); });
-	byID("detail").addEventListener("close", () => { inDialog = null; });
+	byID("detail").addEventListener("close", (e) => { if (!e.target.open) inDialog = null; });
 	document.addEventListener("visibilitychange", () => document.hidden ? disconnect() : connect());
 	setInterval(() => {
 		for (const e of byID("rows").children) pass(e.row);
+		passDialog();
 		if (stream && heard && Date.now() - heard > 40_000) link("lost", "no news for " + ago(Date.now() - heard));
 	}, 1000);
 	connect();
