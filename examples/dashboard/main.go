@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"time"
@@ -27,7 +28,7 @@ import (
 const prefix = "/debug/circuits/"
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:0", "where the page is; any free port of loopback by default")
+	addr := flag.String("addr", "127.0.0.1:0", "where the page is, on loopback; any free port by default")
 	once := flag.Bool("once", false, "end after two seconds")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -58,19 +59,11 @@ func run(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan struct{})
-	mux := http.NewServeMux()
-	mux.Handle(prefix, debugpage.Handler(set, debugpage.Options{
-		History:   &history,
-		Authorize: func(*http.Request) bool { return true }, // because it is on loopback, and nothing real is behind it
-		Done:      done,
-	}))
-	server := &http.Server{Handler: mux}
-	server.RegisterOnShutdown(func() { close(done) })
+	server := newServer(set, &history)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	url := fmt.Sprint("http://", listener.Addr(), prefix)
-	fmt.Println("the page is at", url)
+	page := fmt.Sprint("http://", listener.Addr(), prefix)
+	fmt.Println("the page is at", page)
 
 	for i, d := range dependencies {
 		go d.use(ctx, set, i)
@@ -80,15 +73,42 @@ func run(ctx context.Context, addr string) error {
 		return err
 	case <-ctx.Done():
 	}
-	if err := report(url + "circuits"); err != nil {
+	if err := report(page + "circuits"); err != nil {
 		return err
 	}
 	return server.Shutdown(context.Background())
 }
 
+// newServer returns the server of the page.
+func newServer(set *toolset.Set, history *debugpage.History) *http.Server {
+	ctx, cancel := context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	mux.Handle(prefix, debugpage.Handler(set, debugpage.Options{
+		History:   history,
+		Authorize: func(*http.Request) bool { return true }, // because it is on loopback, and nothing real is behind it
+		Done:      ctx.Done(),
+	}))
+	server := &http.Server{Handler: onLoopback(mux)}
+	server.RegisterOnShutdown(cancel)
+	return server
+}
+
+// onLoopback refuses requests that were not made to a name of loopback. Another site can point a
+// name of its own at 127.0.0.1, and the browser would let it read the page (DNS rebinding).
+func onLoopback(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := url.URL{Host: r.Host}
+		if name := asked.Hostname(); name != "localhost" && !net.ParseIP(name).IsLoopback() {
+			http.Error(w, "this page is on loopback alone", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // report prints what the page has to say at the end.
-func report(url string) error {
-	resp, err := http.Get(url)
+func report(address string) error {
+	resp, err := http.Get(address)
 	if err != nil {
 		return err
 	}
