@@ -9,19 +9,36 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// One call is one Permit, whichever form made it: Allow admits it, Settle judges and records
-// it. Do, Monitor and every adapter go through these two.
+// Who calls whom, from a call to its event. One call is one [Permit], whichever verb made it.
+//
+//   - Do, DoResult, Wrap and WrapResult call do. On a plain state do runs the operation at once,
+//     and calls Settle unless the call is healthy. Otherwise do calls enter, then run:
+//     Permit.Context, the operation, Permit.Settle.
+//   - Allow calls enter, unless the state is plain. Its caller does what run does.
+//   - enter calls admit, the one place that lets a call run or refuses it. admit asks look whether
+//     the state refuses, and rides whether the call is a part of the probe. A probe takes the slot
+//     in advance, with the machine's step admit. In a Fleet admit first calls touch, and ask in
+//     place of advance (shared.go).
+//   - Settle calls settle. It only counts a healthy call of a plain state.
+//   - settle calls judge, the one place that judges a call. classify asks the Classifier, and
+//     examine walks the error (classify.go), which branch.add reads (status.go).
+//   - settle then calls record, which counts in the window and calls step, and at last report,
+//     which calls OnCall. Release calls record alone, with the zero Verdict.
+//   - step calls advance, the one place that replaces the state. Under the lock advance runs
+//     settleShared, which calls the machine's settle, or a function of SetPolicy, SetOverride or
+//     Reset. It completes the new state with publish, stores it and queues the event with post.
+//     Without the lock step calls tell, for a Fleet's store, and deliver, which calls OnEvent.
 
-// ErrNoReturn stands for the result of a call that panicked or called runtime.Goexit. Start
-// with it and overwrite it when the call returns:
+// ErrNoReturn stands for the result of a call that panicked or called runtime.Goexit. Start with
+// it and overwrite it when the call returns:
 //
 //	err := toolcircuit.ErrNoReturn
 //	defer func() { permit.Settle(ctx, nil, err) }()
 //	value, err = call(ctx)
 var ErrNoReturn = errors.New("toolcircuit: the call did not return")
 
-// Permit is the right to make one call, from [ToolCircuit.Allow]. It must end with Settle or
-// Release, from any goroutine; the first of them wins:
+// Permit is the right to make one call, from [ToolCircuit.Allow]. End it with Settle or Release,
+// from any goroutine. The first of them decides:
 //
 //	permit, err := c.Allow(ctx)
 //	if err != nil {
@@ -31,14 +48,14 @@ var ErrNoReturn = errors.New("toolcircuit: the call did not return")
 //	value, err := call(permit.Context(ctx))
 //	verdict, err := permit.Settle(ctx, value, err)
 //
-// The zero Permit does nothing. A Permit must not be copied. A probe's Permit that is dropped
-// without either holds the slot until Policy.ProbeTimeout.
+// The zero Permit does nothing. Do not copy a Permit. A probe's Permit that ends with neither
+// keeps its slot until Policy.ProbeTimeout is over.
 type Permit struct {
-	// Four words: Allow returns no larger struct in registers alone.
+	// Four words, because Allow returns no larger struct in registers.
 	phase   atomic.Uint32
 	c       *ToolCircuit
-	by      *state   // that admitted the call; an open one admits nothing but a Monitor's early check
-	details *details // nil: nothing to know yet
+	by      *state   // the state that admitted the call; open only for a Monitor's early check
+	details *details // nil until one of its fields is needed
 }
 
 // The phases of a Permit.
@@ -51,19 +68,19 @@ const (
 	released
 )
 
-// details are what only some calls have.
+// details holds what only some calls need.
 type details struct {
-	started time.Duration // since Permit.by began, only if that is timed
+	started time.Duration // since Permit.by.since; set only if that state is timed
 
-	// Made by Context if there is a CallTimeout, nil otherwise.
+	// Context sets these under a CallTimeout. Otherwise they are nil.
 	ctx     context.Context
 	cancel  context.CancelFunc
-	timeout *CallTimeoutError // the cause that ctx ends with when CallTimeout is over
+	timeout *CallTimeoutError // the cause of ctx when CallTimeout ends it
 
 	verdict Verdict
 }
 
-// more returns p's details, which it makes if need be.
+// more returns p's details and makes them if there are none.
 func (p *Permit) more() *details {
 	if p.details == nil {
 		p.details = new(details)
@@ -71,9 +88,9 @@ func (p *Permit) more() *details {
 	return p.details
 }
 
-// Allow asks for one call in two steps, where [Do] cannot enclose it: streams, hooks,
-// adapters. It returns a permit, the refusal (an [*OpenError]), or the error of a ctx that
-// has already ended.
+// Allow asks for one call in two steps, for code that [Do] cannot enclose: streams, hooks,
+// adapters. It returns a Permit, or an [*OpenError] if the circuit refuses, or the error of a ctx
+// that has already ended. A nil ctx panics.
 func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
@@ -85,8 +102,8 @@ func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	return
 }
 
-// enter returns the state that admits a call, or the error that Allow returns. It reports a call
-// that may not run.
+// enter returns the state that admits a call, or the error that Allow returns. It reports to
+// OnCall a call that may not run.
 func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 	if err := ctx.Err(); err != nil {
 		if c.onCall != nil {
@@ -111,7 +128,7 @@ func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 	return nil, refusal
 }
 
-// begin starts a call of a circuit that may not be plain.
+// begin starts a call of a state that may not be plain.
 func (p *Permit) begin() {
 	if p.Probe() {
 		p.announce()
@@ -119,8 +136,8 @@ func (p *Permit) begin() {
 	p.start()
 }
 
-// announce delivers the event of a probe's admission. The slot comes back if OnEvent ends the
-// goroutine.
+// announce delivers the event of a probe's admission. If OnEvent ends the goroutine, announce
+// frees the slot.
 func (p *Permit) announce() {
 	delivered := false
 	defer func() {
@@ -132,18 +149,18 @@ func (p *Permit) announce() {
 	delivered = true
 }
 
-// start notes when the call begins, if anyone may want to know how long it took.
+// start notes when the call begins, if its duration is needed.
 func (p *Permit) start() {
 	if p.by.timed {
 		p.more().started = p.c.clock.Since(p.by.since)
 	}
 }
 
-// admit returns the state that lets the call run or, with the refusal, the one that does not. A
-// refusal costs one reading of the clock. The event of a probe's admission is still to be
-// delivered.
+// admit returns the state that lets the call run. If the circuit refuses, it returns the state
+// that refuses and the refusal. A refusal reads the clock at most once. The caller delivers the
+// event of a probe's admission.
 func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
-	touched, asked := false, false // each once: a call waits no longer for a Fleet's store
+	touched, asked := false, false // each at most once, so that a call does not wait again for a Fleet's store
 	for {
 		s := c.state.Load()
 		if s.override == OverrideClosed || s.override == OverrideNone && s.State == StateClosed {
@@ -172,7 +189,7 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 			continue
 		}
 		probe, taken := c.advance(ctx, time.Time{}, func(now state, in input) (state, bool) {
-			if c.state.Load() != s { // look again
+			if c.state.Load() != s { // another step came first: look again
 				return now, false
 			}
 			return now.admit(in), true
@@ -183,8 +200,8 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 	}
 }
 
-// look returns how long this tool's calls are still refused in s, and with which error; nil
-// if they are not. An override has no time that ends it.
+// look returns the refusal that a call of this tool meets in s, and how long it still lasts. The
+// refusal is nil if s lets the call run. remaining is 0 under OverrideOpen, which no time ends.
 func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenError) {
 	if s.gate == nil || s.override == OverrideClosed {
 		return 0, nil
@@ -202,7 +219,7 @@ func (c *ToolCircuit) look(s *state) (remaining time.Duration, refusal *OpenErro
 	return remaining, refusal
 }
 
-// refusal returns the error of this tool's calls that the gate of s holds back.
+// refusal returns the error with which s refuses calls of this tool. s has a gate.
 func (c *ToolCircuit) refusal(s *state) *OpenError {
 	if c.tool.SideEffects {
 		return s.gate.refusalWrites
@@ -210,8 +227,8 @@ func (c *ToolCircuit) refusal(s *state) *OpenError {
 	return s.gate.refusal
 }
 
-// rides reports whether a call that s refuses rides on the probe: ctx is that of the operation
-// which holds the slot of s.
+// rides reports whether a call that s refuses runs all the same, as a part of the probe: ctx comes
+// from the operation that holds the slot of s.
 func (c *circuit) rides(ctx context.Context, s *state) bool {
 	if s.State != StateHalfOpen || s.override != OverrideNone {
 		return false
@@ -220,14 +237,18 @@ func (c *circuit) rides(ctx context.Context, s *state) bool {
 		s.gate.remaining(s.gate.hold, c.clock.Since(s.gate.from)) > 0
 }
 
-// Context returns ctx as the operation of the call should have it. Under Policy.CallTimeout it
-// ends when that has passed since Allow, and with Settle or Release, so a stream must be settled
-// at its end. Without Context, the time from Allow to Settle tells whether CallTimeout was kept.
-// If the call is the probe, [IsProbe] can tell, and calls of the same circuit with this context
-// ride on it, as [Do] says.
+// Context returns the context for the operation of the call.
 //
-// Call Context once, before Settle. A call after Settle or Release panics, and so does a second
-// one where the context is not simply ctx. A nil ctx panics.
+//   - Under Policy.CallTimeout it ends when that time has passed since Allow, and at Settle or
+//     Release. So settle a stream at its end.
+//   - If the call is the probe, [IsProbe] reports true for it, and calls of the same circuit with
+//     it run as a part of the probe, as [Do] says.
+//   - Otherwise it is ctx.
+//
+// Without Context, CallTimeout is checked at Settle only.
+//
+// Call Context once, before Settle. A call after Settle or Release panics, and a second call may
+// panic. A nil ctx panics.
 func (p *Permit) Context(ctx context.Context) context.Context {
 	switch {
 	case ctx == nil:
@@ -253,11 +274,11 @@ func (p *Permit) Context(ctx context.Context) context.Context {
 
 type probeKey struct{}
 
-// slotKey is the key for the slot that a probe of a circuit took.
+// slotKey is the context key for the slot that a circuit's probe took.
 type slotKey struct{ *circuit }
 
-// IsProbe reports whether ctx is that of an operation which is a probe, or is derived from
-// one: then its outcome decides if a circuit closes.
+// IsProbe reports whether ctx belongs to an operation that is a probe, or is derived from such a
+// context. The outcome of that operation decides whether a circuit closes. A nil ctx panics.
 func IsProbe(ctx context.Context) bool {
 	if ctx == nil {
 		panic("toolcircuit: IsProbe: ctx is nil")
@@ -266,26 +287,30 @@ func IsProbe(ctx context.Context) bool {
 	return ok
 }
 
-// Probe reports whether this call decides if the circuit closes. A caller can renew its
-// connection first.
+// Probe reports whether the outcome of this call decides whether the circuit closes. A caller can
+// renew its connection first.
 func (p *Permit) Probe() bool { return p.by != nil && p.by.State == StateHalfOpen && p.recorded() }
 
-// early reports whether the call is a Monitor's check during the cooldown, which is no call of
-// the circuit.
+// early reports whether the call is a Monitor's check during the cooldown. Such a check is no call
+// of the circuit.
 func (p *Permit) early() bool { return p.by.State == StateOpen && p.by.override == OverrideNone }
 
-// recorded reports whether the circuit takes the outcome in.
+// recorded reports whether the outcome counts. It does not for a call under OverrideClosed, for
+// one inside a probe and for an early check.
 func (p *Permit) recorded() bool {
 	return p.by.override != OverrideClosed && !p.by.rides && !p.early()
 }
 
-// Settle judges what came of the call and records it. It returns the verdict, and the error to
-// hand on: err, or err inside a [*CallTimeoutError] if it came after CallTimeout. ctx is the
-// caller's, not the operation's; a nil ctx panics. Pass a nil value where no Classifier reads
-// it. Settle with [ErrNoReturn] counts as a failure of kind panic.
+// Settle judges the outcome of the call and records it. It returns the verdict, and the error that
+// belongs to the caller of the tool: err itself, or a [*CallTimeoutError] around err if that came
+// after CallTimeout.
 //
-// A later Settle changes nothing. It returns the verdict of the first, or the zero Verdict if
-// the first still judges or Release came before, and its own err.
+// ctx is the caller's, not the operation's. A nil ctx panics. Only a Classifier reads value, and
+// Settle itself if value is [Judged]; otherwise pass nil. An err of [ErrNoReturn] counts as a
+// failure of kind panic.
+//
+// A later Settle changes nothing and returns its own err. Its verdict is that of the first Settle.
+// It is zero while the first still judges, and after Release.
 func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, error) {
 	if ctx == nil {
 		panic("toolcircuit: Settle: ctx is nil")
@@ -309,13 +334,13 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (Verdict, err
 	return p.settle(ctx, value, err)
 }
 
-// end reports whether the caller is the first to end the permit, and moves it to that phase.
+// end moves the permit to the phase to. It reports false if another caller has ended the permit.
 func (p *Permit) end(to uint32) bool {
-	now := p.phase.Load() // because a swap that fails costs as much as one that does not
+	now := p.phase.Load() // a swap that fails costs as much as one that does not
 	return now <= prepared && (p.phase.CompareAndSwap(now, to) || p.phase.CompareAndSwap(prepared, to))
 }
 
-// settledAs returns the verdict of a permit that is over.
+// settledAs returns the verdict of a permit that has ended, zero while Settle still judges.
 func (p *Permit) settledAs() Verdict {
 	switch p.phase.Load() {
 	case settled:
@@ -326,8 +351,8 @@ func (p *Permit) settledAs() Verdict {
 	return Verdict{}
 }
 
-// elapsed returns the time since Allow, 0 if nobody wants to know it of a call that changes
-// nothing.
+// elapsed returns the time since Allow. It is 0 if neither the policy, a Classifier nor OnCall
+// needs it.
 func (p *Permit) elapsed() time.Duration {
 	if !p.by.watched {
 		return 0
@@ -335,7 +360,7 @@ func (p *Permit) elapsed() time.Duration {
 	return max(p.c.clock.Since(p.by.since)-p.details.started, 0)
 }
 
-// began returns when the call began, the zero time if it has not or nobody may want to know.
+// began returns when the call began, or the zero time if it is not timed.
 func (p *Permit) began() time.Time {
 	if !p.by.timed || p.details == nil {
 		return time.Time{}
@@ -343,7 +368,7 @@ func (p *Permit) began() time.Time {
 	return p.by.since.Add(p.details.started)
 }
 
-// count takes a healthy call into the window, if s has one.
+// count counts a healthy call in the window, if s has one.
 func (s *state) count(c clock.Clock) {
 	if s.window != nil {
 		s.window.Add(c, false)
@@ -359,7 +384,7 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 		o.Err = &CallTimeoutError{Dependency: c.dependency, After: p.by.CallTimeout, Err: err}
 	}
 	handOn = o.Err
-	v = KindPanic.verdict() // what stands if a Classifier ends the goroutine
+	v = KindPanic.verdict() // stays if a Classifier ends the goroutine
 	call := Call{State: p.by.State, Executed: true, Probe: p.Probe(), Early: p.early(), Elapsed: o.Elapsed, Err: handOn}
 	defer func() {
 		if call.Verdict = v; c.onCall != nil {
@@ -383,14 +408,14 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 // endContext ends the context of the operation, if it has one of its own.
 func (p *Permit) endContext() {
 	if p.details != nil && p.details.cancel != nil {
-		p.c.safely(p.details.cancel) // because the context around it may be a user's
+		p.c.safely(p.details.cancel) // the parent context may be a user's
 	}
 }
 
-// Release hands the permit back unused: nothing is recorded, and the slot of a probe is free
-// for the next caller. After Settle it does nothing.
+// Release gives the permit back unused. Nothing is recorded, and the next caller can take the slot
+// of a probe. After Settle it does nothing.
 func (p *Permit) Release() {
-	// Most permits are released after they are settled, so look before writing.
+	// Most permits are settled before, so read before writing.
 	if p.phase.Load() <= prepared {
 		p.release()
 	}
@@ -404,8 +429,8 @@ func (p *Permit) release() {
 	}
 }
 
-// late reports whether the circuit's own deadline ended the call. The context of the operation
-// tells who ended it. If that has not ended, or there is none, elapsed time tells.
+// late reports whether the call ran into CallTimeout. If the operation's context has ended, its
+// cause decides. Otherwise elapsed decides.
 func (p *Permit) late(elapsed time.Duration) bool {
 	d := p.by.CallTimeout
 	if more := p.details; d > 0 && more.ctx != nil && more.ctx.Err() != nil {
@@ -414,7 +439,8 @@ func (p *Permit) late(elapsed time.Duration) bool {
 	return d > 0 && elapsed >= d
 }
 
-// judge is the one judgement of a call.
+// judge returns the verdict on the call. ErrNoReturn comes first, then CallTimeout, then classify,
+// whose verdict the policy and a Monitor may change.
 func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 	switch {
 	case o.Err == ErrNoReturn:
@@ -424,7 +450,7 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 	}
 	v, known := classify(ctx, o, p.c.classify)
 	if v.Kind == KindTimeout && o.Err != nil && passed(ctx) {
-		v = KindDeadline.verdict() // a socket has the same deadline, and may tell before ctx does
+		v = KindDeadline.verdict() // a socket has the same deadline and may report it before ctx does
 	}
 	policy := &p.by.Policy
 	switch {
@@ -441,22 +467,22 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 		}
 	}
 	if p.c.tool.monitor && v.Kind.ClientError() {
-		if o.Err == nil || judge(o.Err).fate != unsent { // what reached nobody proves no health
+		if o.Err == nil || judge(o.Err).fate != unsent { // what was never sent proves no health
 			v.Effect = EffectHeal
 		}
 	}
 	return v
 }
 
-// passed reports whether ctx's deadline has passed. A deadline is real time, whatever clock the
-// circuit has.
+// passed reports whether ctx's deadline is over. It compares with real time, because every
+// context's deadline is real time.
 func passed(ctx context.Context) bool {
 	d, ok := ctx.Deadline()
 	return ok && time.Until(d) <= 0
 }
 
-// record takes the outcome of a call into the state. It reports whether the circuit had
-// moved on since the call was admitted.
+// record counts the outcome in the window and takes a step with it. It reports whether the outcome
+// is stale: the circuit has begun another epoch since it admitted the call.
 func (p *Permit) record(ctx context.Context, v Verdict, err error) (stale bool) {
 	c, by := p.c, p.by
 	switch {
@@ -484,14 +510,15 @@ func (p *Permit) record(ctx context.Context, v Verdict, err error) (stale bool) 
 	return stale
 }
 
-// report tells OnCall, which must not be nil, what a call met.
+// report calls OnCall, which must not be nil.
 func (c *ToolCircuit) report(ctx context.Context, call Call) {
 	call.Dependency, call.Tool = c.dependency, c.tool.Name
-	c.safely(func() { call.RunID = RunID(ctx) }) // because the context may be a user's
+	c.safely(func() { call.RunID = RunID(ctx) }) // the context may be a user's
 	c.safely(func() { c.onCall(ctx, call) })
 }
 
-// step is advance, tells a Fleet's store what it should know, and delivers the event.
+// step calls advance. If f changed the state, it then tells a Fleet's store what is owed and
+// delivers the event. The caller holds no lock.
 func (c *ToolCircuit) step(ctx context.Context, began time.Time, f func(state, input) (state, bool)) {
 	after, changed := c.advance(ctx, began, f)
 	if after.debt() != nil && changed {
@@ -502,10 +529,10 @@ func (c *ToolCircuit) step(ctx context.Context, began time.Time, f func(state, i
 	}
 }
 
-// advance runs one step of the machine and, if it changed anything, publishes its result and
-// posts the event. It returns the state then published, and whether there is a change. began is
-// when the call began that causes the step, zero if none has. The clock, which may be a user's,
-// is read before the lock.
+// advance runs one function f of the machine, under the lock. If f changes the state, advance
+// publishes the result, wakes those who wait for a change, and queues the event. It returns the
+// state that is published then, and whether f changed it. began is when the call began that causes
+// the step, or zero. advance reads the clock before it locks, because the clock may be a user's.
 func (c *ToolCircuit) advance(ctx context.Context, began time.Time, f func(state, input) (state, bool)) (*state, bool) {
 	now := c.made().clock.Now()
 	c.mu.Lock()
