@@ -1,21 +1,26 @@
-// Package toolcircuit puts a circuit breaker around each tool of an AI agent. When the
-// dependency behind a tool is down, the next call is refused before it has any effect, and
-// the model reads a small value that says so, until when, and what to do instead.
+// Package toolcircuit puts a circuit breaker around each tool of an AI agent. When the dependency
+// behind a tool is down, the next call is refused before it has any effect. The model reads a
+// small value that says so, until when, and what to do instead.
 //
 //	search := toolcircuit.MustNew("search-api", toolcircuit.Options{})
 //	tool := toolcircuit.WrapResult(search, webSearch) // func(ctx, Query) (Result[Hits], error)
 //
-// errors.New("x") opens nothing by default: code and type decide what counts, never the text
-// of a message, and an error that no rule knows may be the caller's mistake. Return what the
-// client library returned, wrapped as you like. Known are the errors of net/http (HTTP/2 too),
-// net, crypto/tls, syscall, context and database/sql/driver, and those of SDKs by their shape:
-// an HTTP status with its headers, a gRPC code, an SQLSTATE, AWS's throttling codes, mongo's
-// labels. [Transport] makes the errors of net/http known that have no type. Otherwise say what
-// you mean with [Fault] or [Invalid], give Options a [Classifier], or set Policy.CountUnknown.
-// [Classify] has the rules; Snapshot.Unclassified counts the errors that none of them knew.
+// By default errors.New("x") opens nothing. The type and the code of an error decide what counts,
+// never its text, and an error that no rule knows may be the caller's mistake. So return the error
+// of the client library, wrapped as you like. The rules know
 //
-// A circuit never runs a call twice. Retry asks "once more?", a circuit asks "should this
-// dependency get any call now?"; put a retry around the circuit and let [Retryable] end it.
+//   - the errors of net/http (HTTP/2 too), net, crypto/tls, syscall, context and
+//     database/sql/driver
+//   - those errors of net/http that have no type, if the client uses [Transport]
+//   - the errors of SDKs by their shape: an HTTP status with its headers, a gRPC code, an
+//     SQLSTATE, AWS's throttling codes, mongo's labels
+//
+// For other errors mark what you return with [Fault] or [Invalid], give Options a [Classifier], or
+// set Policy.CountUnknown. [Classify] lists the rules. Snapshot.Unclassified counts the errors
+// that none of them knew.
+//
+// A circuit never runs a call twice. To retry, put the retry loop around the circuit and end it
+// when [Retryable] reports false.
 package toolcircuit
 
 import (
@@ -32,38 +37,44 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/hook"
 )
 
-// Options make a circuit. The zero value is usable; New copies it.
+// Options are the options of a circuit. The zero value is usable. New copies it.
 type Options struct {
 	// Policy says when the circuit opens and closes. Zero: the default of each field.
 	Policy Policy
-	// Classify is asked about each outcome before the default rules, which decide what it
-	// has no opinion on. It is not asked where the call says for itself what became of it: by
-	// [Invalid], [Fault], [Benign], [Duplicate] or [RetryAfter] above any branching of the error, by a
-	// refusal or by [ErrNoReturn]. Nil: the rules alone. A panic in it counts as a failure of kind
-	// panic; runtime.Goexit in it does, too, and ends the caller's goroutine.
+	// Classify judges each outcome before the default rules do. Nil: the rules alone. The rules
+	// decide what it has no opinion on. It is not asked
+	//
+	//   - about a call that did not return or came back after CallTimeout
+	//   - about an error after the caller's context has ended
+	//   - about the refusal of a circuit
+	//   - about an error marked with [Invalid], [Fault], [Benign], [Duplicate] or [RetryAfter]
+	//     above any branching
+	//   - about a blocked, failed or fallback [Result]
+	//
+	// A panic or runtime.Goexit in it makes the call a failure of kind panic. Goexit also ends the
+	// caller's goroutine.
 	Classify Classifier
 	// Clock tells the time. Nil: the real clock.
 	Clock clock.Clock
-	// Seed varies Policy.Jitter. Zero: one drawn for this circuit.
+	// Seed varies Policy.Jitter. Zero: a random number for this circuit.
 	Seed uint64
-	// OnEvent hears what the circuit did: in order, one at a time, after the new state can
-	// be seen, with no lock held. The context is that of the call that caused the event,
-	// without its cancellation. OnEvent may use the circuit; while it blocks, later events
-	// wait and calls do not, but for the one that delivers. A panic in it is counted in
-	// Snapshot.HookPanics.
+	// OnEvent is called with each event of the circuit: in order, one at a time, after the new
+	// state is visible, with no lock held. Its context has the values of the call that caused the
+	// event, and never ends. OnEvent may use the circuit. A blocked OnEvent delays later events
+	// and the delivering call, no other call. A panic in it is counted in Snapshot.HookPanics.
 	OnEvent func(context.Context, Event)
-	// OnCall hears what each call met, once, refused ones too. It runs in the call's own
-	// goroutine, so in no order and concurrently. Its context is the caller's, with the span
-	// of the call if there is one. A permit that is released was no call. OnCall may use the
-	// circuit. A panic in it is counted in Snapshot.HookPanics.
+	// OnCall is called once for each call, refused ones too, in the call's own goroutine: in no
+	// order and concurrently. Its context is the one that the call was made or settled with. A
+	// released permit is not reported. OnCall may use the circuit. A panic in it is counted in
+	// Snapshot.HookPanics.
 	OnCall func(context.Context, Call)
-	// Tool is how the circuit presents itself to a model until WithTool gives another view.
+	// Tool is what a model reads about the circuit. WithTool gives it another.
 	Tool Tool
 }
 
-// ToolCircuit is one tool's view of the circuit of its dependency. Make one with New; WithTool
-// gives further views, which share the state. A ToolCircuit owns no goroutine and no timer
-// and may be dropped at any time. All methods are safe for concurrent use.
+// ToolCircuit is one tool's view of the circuit of its dependency. Make one with New. WithTool
+// gives further views, which share the state. A ToolCircuit owns no goroutine and no timer, so it
+// needs no Close. All methods are safe for concurrent use.
 type ToolCircuit struct {
 	*circuit
 	tool *Tool // never nil, never changed
@@ -73,12 +84,12 @@ type ToolCircuit struct {
 type circuit struct {
 	*settings
 	dependency string
-	view       ToolCircuit           // the first one, here to save an allocation
+	view       ToolCircuit           // the first view, here to save an allocation
 	state      atomic.Pointer[state] // never nil
 
 	mu      sync.Mutex             // held for one step at a time, never while user code runs
 	out     *outbox                // made for the first event
-	changed chan struct{}          // made by the first sleeper, closed by the next change
+	changed chan struct{}          // made by the first who waits, closed by the next change
 	member  atomic.Pointer[member] // nil: in no Fleet
 
 	unclassified, stale, hookPanics, hints atomic.Uint64
@@ -100,8 +111,8 @@ func init() {
 	hook.Timed = func(e, c any) { e.(*OpenError).clock = c.(*ToolCircuit).clock }
 }
 
-// New returns a closed circuit for a dependency, whose name must not be empty. Options are
-// copied and checked; an error names the field, what it got and what it wants.
+// New returns a closed circuit for a dependency. The name must not be empty. New copies and checks
+// Options. Its error names the field, its value and what it should be.
 func New(dependency string, o Options) (*ToolCircuit, error) {
 	if dependency == "" {
 		return nil, errors.New("toolcircuit: New: dependency is empty")
@@ -144,7 +155,7 @@ func MustNew(dependency string, o Options) *ToolCircuit {
 func (st *settings) newCircuit(dependency string, r *rules, t *Tool) *ToolCircuit {
 	c := &circuit{settings: st, dependency: dependency}
 	first := r.first
-	if w := first.newWindow(first.since); w != nil { // never shared
+	if w := first.newWindow(first.since); w != nil { // circuits never share a window
 		own := *first
 		own.window = w
 		first = own.publish(0, "", nil)
@@ -154,9 +165,9 @@ func (st *settings) newCircuit(dependency string, r *rules, t *Tool) *ToolCircui
 	return &c.view
 }
 
-// Twin returns a new closed circuit for another dependency, with c's view, hooks, clock and
-// the policy that c has now. The two share these in memory, which makes a twin small; a
-// later SetPolicy on one leaves the other. An empty dependency panics.
+// Twin returns a new closed circuit for another dependency, with c's Tool, hooks, clock and
+// current policy. The two share these in memory, so a twin is small. A later SetPolicy on one does
+// not change the other. An empty dependency panics.
 func (c *ToolCircuit) Twin(dependency string) *ToolCircuit {
 	if dependency == "" {
 		panic("toolcircuit: Twin: dependency is empty")
@@ -164,8 +175,8 @@ func (c *ToolCircuit) Twin(dependency string) *ToolCircuit {
 	return c.made().newCircuit(dependency, c.state.Load().rules, c.tool)
 }
 
-// WithTool returns the same circuit as another tool sees it. An alternative that is empty or the
-// tool itself, or an action that is none of the known, panics.
+// WithTool returns the same circuit as another tool sees it. It panics if an alternative is empty
+// or t's own name, and if an action is unknown.
 func (c *ToolCircuit) WithTool(t Tool) *ToolCircuit {
 	if err := t.validate(); err != nil {
 		panic("toolcircuit: WithTool: " + err.Error())
@@ -173,26 +184,26 @@ func (c *ToolCircuit) WithTool(t Tool) *ToolCircuit {
 	return &ToolCircuit{c.made(), t.clone()}
 }
 
-// Do runs op unless the circuit refuses, and records what came of it. It returns what op
-// returned. An error that came after CallTimeout comes inside a [*CallTimeoutError].
+// Do runs op unless the circuit refuses, records the outcome, and returns what op returned. An
+// error that comes after CallTimeout is returned inside a [*CallTimeoutError].
 //
-// A refusal is an [*OpenError], which Is [ErrCircuitOpen]; op has not run and will not. If
-// ctx has already ended, its error is returned and nothing runs. op runs at most once, in the
-// caller's goroutine, with no lock held. If it panics or calls runtime.Goexit, that counts
-// as a failure of kind panic and goes on its way. A nil argument panics.
+// A refusal is an [*OpenError], which Is [ErrCircuitOpen]: op has not run and will not. If ctx has
+// already ended, Do returns its error and op does not run. op runs at most once, in the caller's
+// goroutine, with no lock held. A panic or runtime.Goexit of op passes through to the caller and
+// counts as a failure of kind panic. A nil argument panics.
 //
-// A tool may call another tool of its own dependency: while it is the probe, a call of the same
-// circuit with its context rides on it. That call runs, also if its tool has SideEffects. It is
-// judged and told to OnCall, and it is never recorded: the probe alone decides. As soon as the
-// probe has lost the slot, its context lets nobody through.
+// A tool may call another tool of its own dependency. While op is the probe, a call of the same
+// circuit with op's context runs as a part of the probe, also if its tool has SideEffects. It is
+// judged and reported to OnCall, but never recorded: the probe alone decides. This ends when the
+// probe loses its slot.
 func Do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, error) {
 	value, _, err := do(ctx, c, op)
 	return value, err
 }
 
-// DoResult is [Do] for a caller that is a model: a refusal becomes a blocked [Result], a
-// failure a failed one. Kinds canceled, deadline and interrupt stay errors, because they belong
-// to the runtime. The error of a ctx that had ended before stays one, too. Panics pass.
+// DoResult is [Do] for a caller that is a model. A refusal becomes a blocked [Result], a failure a
+// failed one. These stay errors, because they belong to the runtime: the kinds canceled, deadline
+// and interrupt, and the error of a ctx that had ended before. Panics pass through.
 func DoResult[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (Result[T], error) {
 	value, v, err := do(ctx, c, op)
 	return ResultOf(c, value, v, err)
@@ -214,8 +225,8 @@ func WrapResult[In, Out any](c *ToolCircuit, tool func(context.Context, In) (Out
 	}
 }
 
-// do is Do with the verdict, which is zero if nothing ran. A healthy call of a plain circuit
-// needs no more than this function: no lock, no clock and no write.
+// do is Do with the verdict, which is zero if op did not run. For a healthy call of a plain state
+// without a window this function is all: no lock, no clock and no write.
 func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (T, Verdict, error) {
 	c.mustHave(ctx)
 	s := c.state.Load()
@@ -232,7 +243,8 @@ func do[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T,
 	return value, v, err
 }
 
-// runPlain runs op as a call that the plain state s admitted, and settles it if op does not return.
+// runPlain runs op as a call that the plain state s admitted. If op does not return, runPlain
+// settles the call.
 func runPlain[T any](ctx context.Context, c *ToolCircuit, s *state, op func(context.Context) (T, error)) (T, error) {
 	returned := false
 	defer func() {
@@ -251,11 +263,11 @@ func settlePlain[T any](ctx context.Context, c *ToolCircuit, by *state, value T,
 		by.count(c.clock)
 		return Verdict{Effect: EffectHeal, Kind: KindOK}, nil
 	}
-	p := Permit{c: c, by: by, details: new(details)} // here, so that it stays on the stack
+	p := Permit{c: c, by: by, details: new(details)} // here, so that they stay on the stack
 	return p.Settle(ctx, value, err)
 }
 
-// doInFull is do for all that a plain circuit and a healthy call do not need.
+// doInFull is do for a state that is not plain, a nil op and a ctx that has ended.
 func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
 	if op == nil {
 		panic("toolcircuit: Do: op is nil")
@@ -264,14 +276,14 @@ func doInFull[T any](ctx context.Context, c *ToolCircuit, op func(context.Contex
 	if err != nil {
 		return value, v, err
 	}
-	p := Permit{c: c, by: by, details: new(details)} // here, so that it stays on the stack
+	p := Permit{c: c, by: by, details: new(details)} // here, so that they stay on the stack
 	p.begin()
 	return run(ctx, &p, op)
 }
 
 // run runs op under a permit.
 func run[T any](ctx context.Context, p *Permit, op func(context.Context) (T, error)) (value T, v Verdict, err error) {
-	defer p.Release() // if a context of the user's ends the goroutine before op begins
+	defer p.Release() // in case the caller's context ends the goroutine before op begins
 	inner := p.Context(ctx)
 	err = ErrNoReturn
 	defer func() {
@@ -285,7 +297,8 @@ func run[T any](ctx context.Context, p *Permit, op func(context.Context) (T, err
 	return
 }
 
-// salt makes this circuit's jitter differ from that of its twins and of other workers.
+// salt returns a number for the jitter of this circuit. It differs between twins and between the
+// workers of a Fleet.
 func (c *circuit) salt() uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(c.dependency))
@@ -296,7 +309,7 @@ func (c *circuit) salt() uint64 {
 	return salt
 }
 
-// made returns the circuit, and panics if there is none.
+// made returns the circuit. It panics if there is none.
 func (c *ToolCircuit) made() *circuit {
 	if c == nil || c.circuit == nil {
 		panic("toolcircuit: the circuit is nil; make one with New")
@@ -304,7 +317,7 @@ func (c *ToolCircuit) made() *circuit {
 	return c.circuit
 }
 
-// mustHave panics unless there are a circuit and a context.
+// mustHave panics if the circuit or ctx is nil.
 func (c *ToolCircuit) mustHave(ctx context.Context) {
 	c.made()
 	if ctx == nil {
@@ -312,7 +325,7 @@ func (c *ToolCircuit) mustHave(ctx context.Context) {
 	}
 }
 
-// mustHaveTool panics unless there are a circuit and a tool.
+// mustHaveTool panics if the circuit or the tool is nil.
 func (c *ToolCircuit) mustHaveTool(caller string, isNil bool) {
 	c.made()
 	if isNil {
