@@ -21,7 +21,7 @@ import (
 //     place of advance (shared.go).
 //   - Settle calls settle. It only counts a healthy call of a plain state.
 //   - settle calls judge, the one place that judges a call. classify asks the Classifier, and
-//     examine walks the error (classify.go), which branch.add reads (status.go).
+//     examine walks the error (classify.go), which branch.pass reads (status.go).
 //   - settle then calls record, which counts in the window and calls step, and at last report,
 //     which calls OnCall. Release calls record alone, with the zero Verdict.
 //   - step calls advance, the one place that replaces the state. Under the lock advance runs
@@ -376,16 +376,16 @@ func (s *state) count(c clock.Clock) {
 }
 
 // settle judges, records and reports a call, and ends its context.
-func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, handOn error) {
+func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, forCaller error) {
 	c, more := p.c, p.more()
 	o := Outcome{Dependency: c.dependency, Value: value, Err: err, Elapsed: p.elapsed()}
 	late := p.late(o.Elapsed)
 	if late && err != nil && err != ErrNoReturn && (more.timeout == nil || err != error(more.timeout)) {
 		o.Err = &CallTimeoutError{Dependency: c.dependency, After: p.by.CallTimeout, Err: err}
 	}
-	handOn = o.Err
+	forCaller = o.Err
 	v = KindPanic.verdict() // stays if a Classifier ends the goroutine
-	call := Call{State: p.by.State, Executed: true, Probe: p.Probe(), Early: p.early(), Elapsed: o.Elapsed, Err: handOn}
+	call := Call{State: p.by.State, Executed: true, Probe: p.Probe(), Early: p.early(), Elapsed: o.Elapsed, Err: forCaller}
 	defer func() {
 		if call.Verdict = v; c.onCall != nil {
 			c.report(ctx, call)
@@ -400,9 +400,9 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v Verdict, h
 		p.endContext()
 	}()
 	if panicked := c.safely(func() { v = p.judge(ctx, o, late) }); panicked != nil {
-		call.Err = errors.Join(handOn, panicked)
+		call.Err = errors.Join(forCaller, panicked)
 	}
-	return v, handOn
+	return v, forCaller
 }
 
 // endContext ends the context of the operation, if it has one of its own.
@@ -467,7 +467,7 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 		}
 	}
 	if p.c.tool.monitor && v.Kind.ClientError() {
-		if o.Err == nil || judge(o.Err).fate != unsent { // what was never sent proves no health
+		if o.Err == nil || examine(o.Err).fate != unsent { // what was never sent proves no health
 			v.Effect = EffectHeal
 		}
 	}

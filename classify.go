@@ -181,7 +181,7 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 		case ended != nil:
 			return KindCanceled.verdict(), true
 		}
-		j := judge(o.Err)
+		j := examine(o.Err)
 		switch v = j.verdict; {
 		case j.refused:
 			return KindRejected.verdict(), true
@@ -332,7 +332,7 @@ func (j *judgement) end(v Verdict, local bool) {
 const maxNodes = 1000
 
 // judge walks over the tree of err, which is not nil.
-func judge(err error) judgement {
+func examine(err error) judgement {
 	j := judgement{left: maxNodes}
 	if !isNil(err) {
 		j.verdict = j.look(err, branch{trunk: true})
@@ -512,7 +512,7 @@ func invalidText(err error) (text string, ok bool) {
 	if isNil(err) {
 		return "", false
 	}
-	j := judge(err)
+	j := examine(err)
 	if j.refused || len(j.invalid) == 0 || j.verdict != KindInvalid.verdict() {
 		return "", false
 	}

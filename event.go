@@ -235,11 +235,11 @@ func RunID(ctx context.Context) string {
 // outbox holds the events of a circuit that are not delivered yet, so that OnEvent hears
 // them in order, one at a time, with no lock held. The circuit's mutex guards it.
 type outbox struct {
-	events     []letter
+	events     []queuedEvent
 	delivering bool
 }
 
-type letter struct {
+type queuedEvent struct {
 	ctx   context.Context
 	event Event
 }
@@ -273,7 +273,7 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 	if c.out == nil {
 		c.out = new(outbox)
 	}
-	c.out.events = append(c.out.events, letter{context.WithoutCancel(ctx), e})
+	c.out.events = append(c.out.events, queuedEvent{context.WithoutCancel(ctx), e})
 }
 
 // deliver hands out what is in the outbox, unless somebody does already. It must be called
@@ -305,7 +305,7 @@ func (c *circuit) deliverOne() bool {
 		return false
 	}
 	next := c.out.events[0]
-	c.out.events[0] = letter{} // or its context would stay in memory
+	c.out.events[0] = queuedEvent{} // or its context would stay in memory
 	c.out.events = c.out.events[1:]
 	c.out.delivering = true
 	c.mu.Unlock()

@@ -305,7 +305,7 @@ func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
 				return
 			}
 		}
-		if err != nil && judge(err).refused {
+		if err != nil && examine(err).refused {
 			refusal = &OpenError{}
 		}
 	})
@@ -406,7 +406,7 @@ func (c *ToolCircuit) executed(v Verdict, err error) *bool {
 		if isNil(err) {
 			return
 		}
-		if j := judge(err); j.fate == unsent || j.ends > 1 {
+		if j := examine(err); j.fate == unsent || j.ends > 1 {
 			f = j.fate
 		}
 	})

@@ -356,7 +356,7 @@ func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	if j := judge(err); j.refused || j.verdict != (Verdict{}) {
+	if j := examine(err); j.refused || j.verdict != (Verdict{}) {
 		return err
 	}
 	return &brokenError{err}

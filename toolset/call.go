@@ -102,7 +102,7 @@ func (p *Permit) leave(ctx context.Context, o outcome) {
 
 // Settle judges what came of the call and records it, as [toolcircuit.Permit.Settle] does, and
 // tells the session. Pass a nil value where no Classifier and no session reads it.
-func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, handOn error) {
+func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, forCaller error) {
 	if ctx == nil {
 		panic("toolset: Permit.Settle: ctx is nil")
 	}
@@ -113,7 +113,7 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircui
 }
 
 // settle is Settle of the first caller.
-func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, handOn error) {
+func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, forCaller error) {
 	if p.session == nil {
 		if p.member != nil {
 			defer p.member.leave() // also if a Classifier ends the goroutine
@@ -122,9 +122,9 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircui
 	}
 	o := outcome{executed: true, verdict: noReturn, value: value, err: err}
 	defer func() { p.leave(ctx, o) }()
-	v, handOn = p.judge(ctx, value, err)
-	o.verdict, o.err = v, handOn
-	return v, handOn
+	v, forCaller = p.judge(ctx, value, err)
+	o.verdict, o.err = v, forCaller
+	return v, forCaller
 }
 
 // judge settles the call with its circuit. That of a tool that is not guarded is judged by a

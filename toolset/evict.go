@@ -16,20 +16,20 @@ const look = minBuckets
 // ones go: those that were used, then those that remember something. The caller holds s.mu.
 func (s *Set) makeRoom(now time.Time, p *plan) {
 	if now.Sub(s.swept) >= p.idleAfter {
-		s.swept, s.due = now, s.circuits.len()
+		s.swept, s.unswept = now, s.circuits.len()
 	}
 	full := func() bool { return s.circuits.size >= p.maxCircuits }
 	var idle, used []*member
-	for i := 0; i < look && (s.due > 0 || full()); i++ {
-		s.hand = (s.hand + 1) & (s.circuits.len() - 1)
-		for c := s.circuits.in(s.hand); c != nil && (s.due > 0 || full()); c = c.next {
+	for i := 0; i < look && (s.unswept > 0 || full()); i++ {
+		s.cursor = (s.cursor + 1) & (s.circuits.len() - 1)
+		for c := s.circuits.in(s.cursor); c != nil && (s.unswept > 0 || full()); c = c.next {
 			if c.member.untouch() {
 				used = append(used, c.member)
 			} else if !s.evict(c.member, now, false) {
 				idle = append(idle, c.member)
 			}
 		}
-		s.due = max(s.due-1, 0)
+		s.unswept = max(s.unswept-1, 0)
 	}
 	for _, next := range []struct {
 		members []*member

@@ -60,10 +60,10 @@ type Set struct {
 	circuits *table
 	watchers atomic.Pointer[[]*watcher]
 
-	mu    sync.Mutex // held to change circuits, never while a hook runs
-	hand  int        // the bucket that eviction looked at last
-	swept time.Time  // when it last began to look at all for idle ones
-	due   int        // the buckets of these that are left
+	mu      sync.Mutex // held to change circuits, never while a hook runs
+	cursor  int        // the bucket that eviction looked at last
+	swept   time.Time  // when it last began to look at all for idle ones
+	unswept int        // the buckets of these that are left
 
 	forgotten, hookPanics atomic.Uint64
 }

@@ -36,7 +36,7 @@ func Begin(ctx context.Context, set *toolset.Set, tool string, args any) (c *Cal
 
 // Settle settles the call. It returns what the model reads in place of the value, nil if that is the
 // value, or the error if it belongs to the runtime.
-func (c *Call) Settle(value any, err error) (told *toolcircuit.Result[any], handOn error) {
+func (c *Call) Settle(value any, err error) (told *toolcircuit.Result[any], forCaller error) {
 	v, err := c.Permit.Settle(c.ctx, value, err)
 	return c.tell(v, err)
 }
