@@ -10,8 +10,8 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/window"
 )
 
-// This file is the state machine: values and steps from one to the next. Nothing here
-// locks, reads a clock or calls code of the user.
+// This file is the state machine: a state is a value, and each step returns the next one. Nothing
+// here locks, reads a clock or calls code of the user.
 //
 //	state                     a call arrives           its outcome, of the same epoch
 //	closed                    runs                     healthy: streak = 0; fault: streak + 1, at the threshold or rate -> open; pause -> open
@@ -30,76 +30,79 @@ const (
 	StateHalfOpen State = "half_open" // one call at a time runs, as a probe
 )
 
-// state is everything that a circuit knows. A published state never changes, nor does what
-// it points to: each step takes a copy and returns the next one. A call carries the state
-// that admitted it, whose seq is its epoch and whose probe is the slot it holds.
+// state is everything that a circuit knows. A published state never changes, and neither does what
+// it points to, except the counters in window and refused. Each step takes a copy and returns the
+// next state. A call carries the state that admitted it: seq is the epoch of the call, and probe
+// names the slot that it holds.
 type state struct {
 	*rules
 	State    State
 	seq      uint64    // the epoch: a new one with each change of State and each Reset
 	since    time.Time // when the epoch began
-	rule     Rule      // that led to State; half-open: that led to open
+	rule     Rule      // that led to State; if half-open, the rule that led to open
 	override Override
-	plain    bool // a healthy call needs no more than this state, if it is still the published one
-	rides    bool // never published: admits a call inside the probe, which is not recorded
-	use      use  // of a circuit in a Fleet
+	plain    bool // a healthy call changes nothing and is not timed, while this state is the published one
+	rides    bool // never published: it admitted a call inside the probe, which is not recorded
+	use      use  // how recently a Fleet's circuit was used
 
 	// Closed.
 	streak int    // counted failures in a row
-	mark   uint64 // counted failures in all; tells who was admitted before one of them
+	mark   uint64 // how often streak rose, ever; CountBurstOnce compares it with that of the admission
 	window *window.Window
 
-	openings int       // in memory when the fade began; openingsAt has those that are left
-	calm     time.Time // when the fade began: with the closed state or the latest SetPolicy
-	probe    uint64
+	openings int       // in memory at calm; openingsAt returns those left at a later time
+	calm     time.Time // when openings began to fade: with the closed state or the latest SetPolicy
+	probe    uint64    // the number of the latest probe
 
-	refused *tally // calls; made with the first gate and kept
+	refused *tally // refused calls; made with the first gate and kept
 
-	trouble *trouble // nil: no failure since the last healthy call or since it closed
+	trouble *trouble // nil: no failure since the last healthy call or since the circuit closed
 	gate    *gate    // nil: calls run
 
 	// Of a circuit in a Fleet: see shared.go.
 	epoch   uint64   // of the latest View taken in
-	account *account // nil: nothing is asked of the store, and nothing owed to it
+	account *account // nil: this circuit asks the store nothing and owes it nothing
 }
 
-// trouble is what the dependency did in the streak or, when not closed, for the opening.
+// trouble is what the dependency did: the failures of the streak while the circuit is closed, of
+// the opening otherwise.
 type trouble struct {
 	cause           Kind
 	err             error
 	failures, calls int // that the opening rule counted
 
-	// The dependency itself asked for a pause, at that time and of that length; 0: never.
+	// The wait that the dependency asked for: since when and how long. 0: none.
 	askedAt time.Time
 	asked   time.Duration
 }
 
-// gate is what an open or half-open circuit puts before calls.
+// gate says which calls are refused, until when and with which error. An open or half-open circuit
+// has one, and a closed one under OverrideOpen.
 type gate struct {
-	from      time.Time // of the opening or of the latest probe
-	byCurve   bool      // open: the wait is at least what the curve gives
-	answered  bool      // open: a monitor has had an answer, so the curve gives nothing any more
+	from      time.Time // when the opening or the latest probe began
+	byCurve   bool      // open: the curve's wait applies, not only an asked one
+	answered  bool      // open: a Monitor had an answer, so the curve's wait is over
 	held      bool      // half-open: the latest probe has the slot
-	successes int       // half-open
-	due       time.Time // half-open: when the cooldown was over
+	successes int       // half-open: healthy probes
+	due       time.Time // half-open: when the cooldown was over; tools with SideEffects wait from then on
 
-	told time.Duration // how long the Fleet's store says to hold; 0: the machine's own rules say it
+	told time.Duration // how long a Fleet's store says to hold; 0: this circuit computes it
 
-	// These follow from the rest, in publish. Calls are refused for hold from the gate's
-	// beginning on, those of tools with SideEffects for holdWrites; 0 is not at all.
+	// publish computes these. Calls are refused until from + hold, those of tools with SideEffects
+	// until from + holdWrites. 0: they are not refused.
 	hold, holdWrites       time.Duration
 	refusal, refusalWrites *OpenError
 }
 
-// input is what a step is told beside the call: the time, and for a failure what the rate
-// window holds.
+// input is what a step needs besides the call: the time and, for a counted failure, the sums of
+// the window.
 type input struct {
 	now             time.Time
 	failures, calls int
 }
 
-// admit returns the state in which the call that arrives is the probe. The cooldown must be
-// over and the slot free or its lease over.
+// admit returns the half-open state in which the arriving call is the probe. The cooldown must be
+// over, and the slot free or its lease over.
 func (s state) admit(in input) state {
 	g := *s.gate
 	if s.State == StateOpen {
@@ -113,8 +116,8 @@ func (s state) admit(in input) state {
 	return s
 }
 
-// settle returns the state after a call that the state by admitted has ended with v, and
-// whether that changed anything.
+// settle returns the state after a call that ended with verdict v, and whether it changed. by is
+// the state that admitted the call.
 func (s state) settle(in input, by *state, v Verdict, err error) (state, bool) {
 	switch {
 	case by.seq != s.seq:
@@ -158,8 +161,8 @@ func (s state) settleClosed(in input, by *state, v Verdict, err error) (state, b
 	return s, false
 }
 
-// settleProbe is settle for half-open. A probe that outlived its lease has lost the slot,
-// which only its holder can free, but not its vote.
+// settleProbe is settle for a half-open circuit. If another probe took the slot after the lease,
+// the outcome of the first one still counts, but does not free the slot.
 func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bool) {
 	g := *s.gate
 	holder := by.probe == s.probe
@@ -185,10 +188,10 @@ func (s state) settleProbe(in input, by *state, v Verdict, err error) (state, bo
 	return s, holder || v.Effect == EffectHeal
 }
 
-// settleLate is settle for a call of another epoch, which decides nothing. Yet while the
-// circuit is open, a failure of the epoch that just ended may tell that the wait is too
-// short: it may move the reopening later, never earlier (BerriAI/litellm#40130). It does so
-// by its own Retry-After. Without one it brings back the curve that a Retry-After replaced.
+// settleLate is settle for a call of another epoch. Such a call changes nothing, with one
+// exception: while the circuit is open, a failure of the epoch before may tell that the wait is
+// too short (BerriAI/litellm#40130). It moves the end of the wait later, never earlier: to its own
+// Retry-After or, without one, to the curve's wait if a Retry-After had replaced that.
 func (s state) settleLate(in input, by *state, v Verdict) (state, bool) {
 	if s.State != StateOpen || by.seq+1 != s.seq || v.Effect != EffectCount && v.Effect != EffectPause {
 		return s, false
@@ -211,13 +214,13 @@ func (s *state) untouched(v Verdict) bool {
 	return s.State == StateClosed && (v.Effect == EffectIgnore || v.Effect == EffectHeal && s.trouble == nil)
 }
 
-// open returns the open state. A wait that the dependency asked for stands in for the curve.
+// open returns the open state. If v has a RetryAfter, that wait replaces the curve's.
 func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 	s.openings = s.openingsAt(in.now)
 	if rule != RulePause {
 		s.openings++
 	}
-	t := s.trouble // blame has just made it, so it is not shared
+	t := s.trouble // not shared: blame has just made it
 	t.failures, t.calls = failures, calls
 	if t.askedAt.After(in.now) { // the clock has stepped back
 		t.askedAt = in.now
@@ -227,8 +230,8 @@ func (s state) open(in input, v Verdict, rule Rule, failures, calls int) state {
 	return s
 }
 
-// endCooldown drops what the curve gives from the wait of the open state in which a monitor
-// began its check. What the dependency asked for stands.
+// endCooldown ends the curve's wait, because a Monitor's check had an answer. A wait that the
+// dependency asked for stays. by is the open state in which the check began.
 func (s state) endCooldown(by *state) (state, bool) {
 	if s.State != StateOpen || s.seq != by.seq || !s.gate.byCurve {
 		return s, false
@@ -239,7 +242,7 @@ func (s state) endCooldown(by *state) (state, bool) {
 	return s, true
 }
 
-// close returns the closed state. Openings stay in memory, the rest is forgotten.
+// close returns the closed state. It keeps the openings and forgets the rest.
 func (s state) close(in input, rule Rule) state {
 	s.rule, s.trouble, s.gate = rule, nil, nil
 	s.enter(StateClosed, in.now)
@@ -247,21 +250,21 @@ func (s state) close(in input, rule Rule) state {
 	return s
 }
 
-// reset returns the closed state of a circuit that remembers nothing, also if it is closed.
+// reset returns the closed state in a new epoch, without openings. An override stays.
 func (s state) reset(in input) state {
 	s.openings = 0
 	return s.close(in, RuleReset)
 }
 
-// enter begins an epoch. What the old one counted is over.
+// enter begins an epoch, without a streak or a window.
 func (s *state) enter(to State, now time.Time) {
 	s.State, s.seq, s.since, s.calm = to, s.seq+1, now, now
 	s.streak, s.window = 0, nil
 }
 
-// blame records a failure as the reason for what may follow from it. The latest failure is
-// the cause, but silence outranks an answer: one timeout among refusals of a live server
-// means that it may not be reachable (NousResearch/hermes-agent#109245).
+// blame notes a failure in trouble. The latest failure gives the cause. Exception: an answer does
+// not replace a cause that is silent, because one timeout among refusals of a live server means
+// that it may be unreachable (NousResearch/hermes-agent#109245).
 func (s *state) blame(in input, v Verdict, err error) {
 	t := trouble{}
 	if s.trouble != nil {
@@ -275,8 +278,8 @@ func (s *state) blame(in input, v Verdict, err error) {
 	s.ask(in, v)
 }
 
-// ask notes that the dependency asks to be left alone, unless it asked for longer before, and
-// reports whether that is news.
+// ask notes the wait that v asks for, if it ends later than the wait noted before. It reports
+// whether it does.
 func (s *state) ask(in input, v Verdict) bool {
 	if v.RetryAfter <= 0 {
 		return false
@@ -290,8 +293,8 @@ func (s *state) ask(in input, v Verdict) bool {
 	return true
 }
 
-// askedUntil is when the pause ends that the dependency asked for, MaxRetryAfter after it
-// asked at the latest; the zero time if it never did.
+// askedUntil returns when the wait ends that the dependency asked for: at most MaxRetryAfter after
+// it asked. The zero time: it never asked.
 func (r *rules) askedUntil(t *trouble) time.Time {
 	if t.asked == 0 {
 		return time.Time{}
@@ -299,9 +302,8 @@ func (r *rules) askedUntil(t *trouble) time.Time {
 	return t.askedAt.Add(min(max(t.asked, time.Millisecond), r.MaxRetryAfter))
 }
 
-// openingsAt returns the openings that are in memory at a time. While the circuit stays
-// closed, the latest of them is forgotten after the wait that the curve gives for it, and then
-// the one before it.
+// openingsAt returns the openings in memory at now. While the circuit is closed they fade: the
+// latest is forgotten after the wait that the curve gives for it, then the one before it.
 func (s *state) openingsAt(now time.Time) int {
 	n := s.openings
 	if s.State != StateClosed {
@@ -321,9 +323,8 @@ func (s *state) openingsAt(now time.Time) int {
 	return n
 }
 
-// withRules returns s under another policy. A window of another length starts empty, and
-// what an open circuit waits for is computed anew. Openings that the old curve has not
-// forgotten yet fade by the new one.
+// withRules returns s under another policy. The window starts empty if its length changes.
+// Openings that are left fade by the new curve. publish computes the wait of an open circuit anew.
 func (s state) withRules(in input, r *rules) state {
 	s.openings, s.calm = s.openingsAt(in.now), in.now
 	old := s.rules
@@ -341,21 +342,22 @@ func (s *state) newWindow(now time.Time) *window.Window {
 	return window.New(now, s.Window)
 }
 
-// curve is the wait that the policy gives after the nth opening in memory, without jitter. A
-// pause that finds none in memory counts as the first.
+// curve returns the policy's wait after opening number n in memory, without jitter. An opening by
+// rule pause may find none in memory: n below 1 counts as 1.
 func (r *rules) curve(n int) time.Duration {
 	wait := float64(r.Cooldown) * math.Pow(r.Multiplier, float64(max(n, 1)-1))
-	if !(wait < float64(r.MaxCooldown)) { // also what is no number any more
+	if !(wait < float64(r.MaxCooldown)) { // not >=, so that NaN is capped too
 		return r.MaxCooldown
 	}
 	return time.Duration(wait)
 }
 
-// capped reports whether the nth opening in memory has the curve at MaxCooldown.
+// capped reports whether the curve gives MaxCooldown for opening number n.
 func (r *rules) capped(n int) bool { return n > 0 && r.curve(n) == r.MaxCooldown }
 
-// cooldown is how long an open circuit waits from its opening on: what the curve gives and
-// what the dependency asked for, whichever applies and is longer. isAsked reports the latter.
+// cooldown returns how long an open circuit waits from its opening on: the longer of the curve's
+// wait, if that applies, and the wait that the dependency asked for. isAsked reports whether the
+// latter decides. A wait told by a Fleet's store takes the place of the curve's.
 func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
 	asked := max(s.askedUntil(s.trouble).Sub(s.since), 0)
 	switch told := s.gate.told; {
@@ -368,7 +370,8 @@ func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
 	return max(asked, wait), asked >= wait
 }
 
-// spread is the curve with jitter, of which draw is the share.
+// spread returns the curve's wait for opening number n with jitter: longer by the part draw, from
+// 0 up to 1, of the share Jitter. It is at most MaxCooldown.
 func (r *rules) spread(n int, draw float64) time.Duration {
 	wait := r.curve(n)
 	if r.Jitter > 0 {
@@ -378,17 +381,17 @@ func (r *rules) spread(n int, draw float64) time.Duration {
 	return wait
 }
 
-// draw is the share of jitter in an epoch, from 0 up to 1.
+// draw returns a number from 0 up to 1. It is the same for the same salt and epoch.
 func draw(salt, seq uint64) float64 { return rand.New(rand.NewPCG(salt, seq)).Float64() }
 
-// remaining is how much is left of a hold of the gate so long after its beginning. A clock
-// that steps back makes it no longer than it was.
+// remaining returns what is left of a hold when elapsed has passed since from. It is never more
+// than hold, even if the clock steps back.
 func (g *gate) remaining(hold, elapsed time.Duration) time.Duration {
 	return max(hold-max(elapsed, 0), 0)
 }
 
-// at is the State as a reader sees it at a time, which alone makes an open circuit
-// half-open.
+// at returns the State as a reader sees it at now: an open circuit reads half-open once its wait
+// is over. No step is needed for that.
 func (s *state) at(now time.Time) State {
 	if s.State == StateOpen && s.gate.remaining(s.gate.hold, now.Sub(s.gate.from)) == 0 {
 		return StateHalfOpen
@@ -401,7 +404,7 @@ type slot struct{ seq, probe uint64 }
 
 func (s *state) slot() slot { return slot{s.seq, s.probe} }
 
-// publish returns s with all that follows from it, ready to be shared.
+// publish returns s with plain and the gate computed from the rest, ready to be stored.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.timed && s.use.plain()
 	g, asked := gate{}, false
@@ -438,7 +441,7 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	return &s
 }
 
-// newRefusal returns the error of all calls that the gate holds back for that long.
+// newRefusal returns the error of all calls that the gate refuses for hold.
 func (s *state) newRefusal(dependency string, hold time.Duration, c clock.Clock) *OpenError {
 	e := &OpenError{
 		Dependency: dependency,

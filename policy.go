@@ -15,84 +15,86 @@ import (
 // Policy says when a circuit opens, for how long, and what closes it. The zero Policy is the
 // default policy, and each zero field has its default.
 //
-// A Policy is data: it compares with ==, and its JSON has durations as "30s" and leaves out
-// what has its default. UnmarshalJSON changes only the fields that are present, so that JSON
-// can be laid over a policy that others share.
+// A Policy is data and compares with ==. Its JSON writes durations as "30s" and leaves out the
+// fields that have their default. UnmarshalJSON sets only the fields that are present, so that
+// JSON can change a part of a shared policy.
 type Policy struct {
-	// FailureThreshold is the number of counted failures in a row that open the circuit.
-	// Zero: 5. Use math.MaxInt to open by FailureRate alone.
+	// FailureThreshold is the number of counted failures in a row that open the circuit. Zero: 5.
+	// Use math.MaxInt to open by FailureRate alone.
 	FailureThreshold int `json:"failureThreshold"`
 
-	// FailureRate also opens the circuit at a counted failure when at least MinCalls healthy
-	// or counted calls are within the sliding Window and failures/calls reaches it. At most
-	// 1. Zero: no rate rule, and successes are not counted. MinCalls is for the closed state
-	// only: one failed probe reopens (nodeshift/opossum#276).
+	// FailureRate opens the circuit, too: at a counted failure, if the sliding Window has at least
+	// MinCalls healthy or counted calls and failures/calls is at least FailureRate. At most 1.
+	// Zero: off, and successes are not counted. It is for the closed state only: one failed probe
+	// reopens (nodeshift/opossum#276).
 	FailureRate float64 `json:"failureRate"`
-	// Window is the length of the sliding window of FailureRate, which moves in sixteenths.
+	// Window is the length of the sliding window of FailureRate. It moves in steps of a sixteenth.
 	// Zero: 60s. At least 10ms.
 	Window time.Duration `json:"window"`
-	// MinCalls is the number of calls below which FailureRate says nothing. Zero: 20. At
-	// most 524288.
+	// MinCalls is the least number of calls for which FailureRate applies. Zero: 20. At most
+	// 524288.
 	MinCalls int `json:"minCalls"`
 
-	// SlowCall makes a healthy call that takes longer count as a failure of kind slow. Its
-	// value is passed on. Zero: off. At least 1ms.
+	// SlowCall makes a healthy call that takes longer a failure of kind slow. The caller still
+	// gets its value. Zero: off. At least 1ms.
 	SlowCall time.Duration `json:"slowCall"`
 
 	// CallTimeout is the deadline of each call. A call that takes longer counts as a timeout,
-	// whatever comes back; a late value is passed on. Keep it below the callers' deadlines: a
-	// hang that a caller's deadline ends first does not count. Zero: off. At least 1ms.
+	// whatever it returns. The caller still gets a late value. Keep it below the callers'
+	// deadlines. A hang that a caller's deadline ends first does not count. Zero: off. At least
+	// 1ms.
 	//
-	// The operation's context ends with context.DeadlineExceeded and a cause of its own, so
-	// that circuits around one another never take each other's deadline for theirs. With the
-	// real clock the context shows the deadline. With an injected clock it shows none, because
-	// the network would believe a mock's 1970.
+	// The operation's context ends with context.DeadlineExceeded and a cause of its own, so that
+	// circuits inside one another tell their deadlines apart. With the real clock the context
+	// shows the deadline. With an injected clock it does not, because the network would take a
+	// mock's 1970 for real time.
 	CallTimeout time.Duration `json:"callTimeout"`
-	// IgnoreDeadline makes the end of the caller's own deadline say nothing about the
-	// dependency. With CallTimeout it never does.
+	// IgnoreDeadline makes a call ignored that the caller's own deadline ends. With CallTimeout
+	// such a call is always ignored.
 	IgnoreDeadline bool `json:"ignoreDeadline"`
-	// CountUnknown makes errors that no rule and no Classifier knows count.
+	// CountUnknown makes an error count that no rule and no Classifier knows.
 	CountUnknown bool `json:"countUnknown"`
-	// CountBurstOnce makes one parallel batch one observation: a failure of a call that was
-	// admitted before the last counted failure was known adds nothing to the streak. The rate
-	// window counts every failure.
+	// CountBurstOnce counts the failures of a parallel batch once: a failure of a call that was
+	// admitted before the latest counted failure adds nothing to the streak. The Window of
+	// FailureRate counts every failure.
 	CountBurstOnce bool `json:"countBurstOnce"`
 
 	// Cooldown, Multiplier and MaxCooldown give the wait from an opening to the next probe:
-	// min(Cooldown * Multiplier^(n-1), MaxCooldown), where n is the number of openings in
-	// memory. Zero: 10s, 1.25, and the greater of 5m and Cooldown. With the defaults:
+	// min(Cooldown * Multiplier^(n-1), MaxCooldown), where n is the number of openings in memory.
+	// Zero: 10s, 1.25, and the greater of 5m and Cooldown. With the defaults:
 	//
 	//	n     1    2      3      4      5      10     15     16     17
 	//	wait  10s  12.5s  15.6s  19.5s  24.4s  1m14s  3m47s  4m44s  5m
 	//
-	// A growth of a quarter keeps the wait after a recovery under about a quarter of the
-	// outage. A Multiplier of 1 is a fixed cooldown. Cooldown is at least 1ms.
+	// With a growth of a quarter, the wait after a recovery is less than about a quarter of the
+	// outage. A Multiplier of 1 gives a fixed cooldown. Cooldown is at least 1ms.
 	//
-	// Openings outlive a recovery, so that a flapping dependency does not start over at the
-	// shortest wait. They fade while the circuit stays closed: the latest is forgotten after
-	// the wait that these three give for it, then the one before it. So an outage is
-	// forgotten in about the time that it lasted. An opening by rule pause adds none.
+	// A circuit remembers its openings after it has closed, so that a flapping dependency does not
+	// start again at the shortest wait. They fade while it stays closed: the latest is forgotten
+	// after the wait that the formula gives for it, then the one before it. So it forgets an
+	// outage in about the time that the outage lasted. An opening by rule pause adds none.
 	Cooldown    time.Duration `json:"cooldown"`
 	Multiplier  float64       `json:"multiplier"`
 	MaxCooldown time.Duration `json:"maxCooldown"`
-	// Jitter makes each computed wait longer by a share of up to Jitter, from 0 to 1, so that
-	// a fleet does not return at one moment. At the cap it makes room for that below
-	// MaxCooldown. It depends on Options.Seed, the dependency and the epoch, and on nothing
-	// else. A wait that the dependency asked for has no jitter. Zero: none.
+	// Jitter makes each computed wait longer by a part of up to Jitter, from 0 to 1, so that
+	// callers do not return at one moment. The result is at most MaxCooldown: close to it, the
+	// wait before jitter is shorter. Jitter depends only on Options.Seed, the dependency, the
+	// epoch and, in a [Fleet], the worker. A wait that the dependency asked for has none. Zero:
+	// none.
 	Jitter float64 `json:"jitter"`
-	// MaxRetryAfter caps a wait that the dependency asks for, counted from when it asks.
-	// Zero: the greater of 10m and MaxCooldown. At least 1ms.
+	// MaxRetryAfter caps the wait that the dependency asks for, from the time when it asks. Zero:
+	// the greater of 10m and MaxCooldown. At least 1ms.
 	MaxRetryAfter time.Duration `json:"maxRetryAfter"`
 
-	// ProbeSuccesses is the number of successes in a row, one probe at a time within one
-	// half-open episode, that close the circuit. Zero: 1.
+	// ProbeSuccesses is the number of probes that must succeed, one after the other, to close the
+	// circuit. One that fails opens it again. Zero: 1.
 	ProbeSuccesses int `json:"probeSuccesses"`
-	// ProbeTimeout is how long a probe keeps its slot. Past it the next caller becomes a
-	// probe too. Zero: the greater of 60s and twice CallTimeout. At least 1ms.
+	// ProbeTimeout is how long a probe keeps its slot. After that the next caller becomes a probe,
+	// too. Zero: the greater of 60s and twice CallTimeout. At least 1ms and CallTimeout.
 	ProbeTimeout time.Duration `json:"probeTimeout"`
 }
 
-// withDefaults returns p with every zero field that has another default filled in.
+// withDefaults returns p with the default in each zero field.
 func (p Policy) withDefaults() Policy {
 	setDefault(&p.FailureThreshold, 5)
 	setDefault(&p.Window, time.Minute)
@@ -112,9 +114,9 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate returns an error that names the first field that is negative, not a number, so
-// short that a unit was forgotten, or in contradiction to another, with what it holds and what
-// it should. The zero Policy is valid.
+// Validate returns an error for the first field that is not valid, with its value and what it
+// should be. A field is not valid if it is negative, not a finite number, outside its bounds or in
+// contradiction to another field. The zero Policy is valid.
 func (p Policy) Validate() error {
 	for name, v := range fieldsOf(&p) {
 		bad := false
@@ -163,7 +165,7 @@ func fieldError(name string, got any, want string) error {
 	return fmt.Errorf("toolcircuit: Policy.%s: got %v, want %s", name, got, want)
 }
 
-// fieldsOf ranges over the fields of p, each with its place in p.
+// fieldsOf ranges over the fields of p, each with its addressable value.
 func fieldsOf(p *Policy) func(yield func(reflect.StructField, reflect.Value) bool) {
 	return func(yield func(reflect.StructField, reflect.Value) bool) {
 		v := reflect.ValueOf(p).Elem()
@@ -175,14 +177,14 @@ func fieldsOf(p *Policy) func(yield func(reflect.StructField, reflect.Value) boo
 	}
 }
 
-// MarshalJSON writes the fields that differ from their default, in the order of Policy. A policy
-// that is not valid is an error.
+// MarshalJSON writes the fields that differ from their default, in the order of Policy. It returns
+// Validate's error.
 func (p Policy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
 	p = p.withDefaults()
-	absent := p // what each field would be if the text left it out
+	absent := p // each field as it is if the JSON leaves it out
 	for f, v := range fieldsOf(&absent) {
 		without := p
 		reflect.ValueOf(&without).Elem().FieldByIndex(f.Index).SetZero()
@@ -191,12 +193,11 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return strict.Encode(p, absent)
 }
 
-// UnmarshalJSON lays the fields that data has over p; p is unchanged on an error. A field that
-// is null is like one that is absent. A field that Policy does not have, or has twice, is an
-// error, and so is 0 for a field whose default is not 0: a 0 that someone typed must not be
-// taken for one left out.
+// UnmarshalJSON sets the fields of p that data has. On an error p is unchanged. Null is like an
+// absent field. These are errors: a field that Policy does not have, a field that is there twice,
+// and 0 for a field whose default is not 0, because it would be taken for an absent field.
 func (p *Policy) UnmarshalJSON(data []byte) error {
-	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler has it
+	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler asks
 		return nil
 	}
 	next := *p
@@ -207,13 +208,14 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// rules are a policy in force.
+// rules are a Policy in force, with what follows from it. They have nothing to do with the rules
+// of Classify.
 type rules struct {
 	Policy         // with the defaults filled in
-	first   *state // of a circuit that starts under these rules
-	unset   uint32 // a bit for each field that was set as zero; a second Policy would be most of a circuit's memory
-	watched bool   // each call needs to know how long it took
-	timed   bool   // one that causes an event does
+	first   *state // the first state of a circuit with this policy
+	unset   uint32 // one bit for each field that was given as zero; a second Policy would be most of a circuit's memory
+	watched bool   // each call needs to know how long it took: for the policy, the Classifier or OnCall
+	timed   bool   // each call notes when it begins, also if only OnEvent needs that
 }
 
 func (st *settings) newRules(p Policy) *rules {
@@ -232,8 +234,8 @@ func (st *settings) newRules(p Policy) *rules {
 }
 
 // Policy returns the policy in force as it was given: a field that has its default is zero. To
-// change a policy, edit what Policy returns and hand it to SetPolicy. Snapshot has the policy
-// with the defaults filled in.
+// change a policy, edit what Policy returns and pass it to SetPolicy. Snapshot has the policy with
+// the defaults filled in.
 func (c *ToolCircuit) Policy() Policy {
 	r := c.made().state.Load().rules
 	p, bit := r.Policy, uint32(1)
@@ -246,10 +248,13 @@ func (c *ToolCircuit) Policy() Policy {
 	return p
 }
 
-// SetPolicy puts another policy in force, or returns Validate's error and changes nothing.
-// The state stays and the change acts at once: a lower FailureThreshold opens at the next
-// counted failure, a new Window starts empty, the wait of an open circuit and the lease of
-// a running probe are those of the new policy, from where they began.
+// SetPolicy puts another policy in force, or returns Validate's error and changes nothing. The
+// state stays, and the change acts at once:
+//
+//   - a lower FailureThreshold opens at the next counted failure
+//   - a window of another length starts empty
+//   - the wait of an open circuit and the lease of a running probe get their new length, from the
+//     time when they began
 func (c *ToolCircuit) SetPolicy(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -259,7 +264,7 @@ func (c *ToolCircuit) SetPolicy(p Policy) error {
 	return nil
 }
 
-// Override is an operator's decision that stands above the state.
+// Override is an operator's decision that comes before the state.
 type Override string
 
 // The overrides.
@@ -269,9 +274,8 @@ const (
 	OverrideClosed Override = "closed" // all calls run, and none is recorded
 )
 
-// SetOverride puts a manual decision above the state, or lifts it with OverrideNone. What is
-// beneath goes on: a cooldown runs, and calls admitted before are recorded. A value that is
-// none of the three panics.
+// SetOverride makes an operator's decision, or ends it with OverrideNone. The state below goes on:
+// a cooldown runs, and calls admitted before are recorded. Any other value panics.
 func (c *ToolCircuit) SetOverride(o Override) {
 	switch o {
 	case OverrideNone, OverrideOpen, OverrideClosed:
@@ -285,8 +289,8 @@ func (c *ToolCircuit) SetOverride(o Override) {
 	})
 }
 
-// Reset closes the circuit in a new epoch, also if it is closed: what calls under way will
-// bring is stale. The streak and the openings are forgotten, an override stays.
+// Reset closes the circuit in a new epoch, also if it is closed. It forgets the streak and the
+// openings, and outcomes of calls under way are stale. An override stays.
 func (c *ToolCircuit) Reset() {
 	c.step(context.Background(), time.Time{}, func(s state, in input) (state, bool) {
 		return s.reset(in).owes(&debt{kind: owedReset}), true
