@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Kind says what a call met. The set is closed: any other string becomes [KindUnknown]. The
-// empty Kind is the absence of an opinion.
+// Kind says what a call met. The set is closed: any other string becomes [KindUnknown]. The empty
+// Kind means that there is no opinion.
 type Kind string
 
 // The kinds, each with the [Effect] that it has by default.
@@ -31,13 +31,14 @@ const (
 	KindInvalid      Kind = "invalid"      // the request was wrong, or not supported
 	KindNotFound     Kind = "not_found"
 	KindConflict     Kind = "conflict"
-	KindCanceled     Kind = "canceled"  // the caller walked away
+	KindCanceled     Kind = "canceled"  // the caller canceled the call
 	KindInterrupt    Kind = "interrupt" // the runtime's own control flow; only a Classifier names it
 	KindRejected     Kind = "rejected"  // refused by an inner circuit
 	KindUnknown      Kind = "unknown"   // no rule knows it
 )
 
-// kinds is the closed set, with the effects, in the order in which they decide a tie.
+// kinds is the closed set with the effects. Its order breaks a tie between the branches of an
+// error.
 var kinds = [...]struct {
 	kind   Kind
 	effect Effect
@@ -50,7 +51,7 @@ var kinds = [...]struct {
 	{KindRejected, EffectIgnore}, {KindUnknown, EffectIgnore},
 }
 
-// place returns the index of k in kinds, their number for one outside the closed set.
+// place returns the index of k in kinds, or len(kinds) if k is not in the set.
 func (k Kind) place() int {
 	for i := range kinds {
 		if kinds[i].kind == k {
@@ -60,7 +61,7 @@ func (k Kind) place() int {
 	return len(kinds)
 }
 
-// effect returns the default effect of k, EffectIgnore outside the closed set.
+// effect returns the default effect of k, EffectIgnore if k is not in the set.
 func (k Kind) effect() Effect {
 	if i := k.place(); i < len(kinds) {
 		return kinds[i].effect
@@ -68,8 +69,9 @@ func (k Kind) effect() Effect {
 	return EffectIgnore
 }
 
-// ClientError reports whether k is an answer that puts the call at fault, not the dependency:
-// unauthorized, invalid, not_found or conflict. Such an answer proves that the dependency is there.
+// ClientError reports whether k is an answer that finds the fault in the call, not in the
+// dependency: unauthorized, invalid, not_found or conflict. Such an answer proves that the
+// dependency works.
 func (k Kind) ClientError() bool {
 	switch k {
 	case KindUnauthorized, KindInvalid, KindNotFound, KindConflict:
@@ -110,50 +112,51 @@ func (e Effect) String() string {
 	return fmt.Sprintf("Effect(%d)", uint8(e))
 }
 
-// Verdict is the judgement on one call. The zero Verdict means "no opinion": to ignore an
-// outcome on purpose, give a Kind.
+// Verdict is the judgement of one call. The zero Verdict means that there is no opinion. To ignore
+// an outcome on purpose, give a Kind.
 type Verdict struct {
 	Effect Effect
 
-	// Kind is what the call met. When it is empty beside an Effect, the default rules fill it
-	// in, and RetryAfter too if that is missing.
+	// Kind is what the call met. If it is empty and Effect is not, the default rules fill it in,
+	// and RetryAfter too if that is 0.
 	Kind Kind
 
-	// RetryAfter is the wait that the dependency asked for, zero if none. It belongs to EffectCount
-	// and EffectPause; an EffectPause without it is ignored.
+	// RetryAfter is the wait that the dependency asked for, 0 if none. It belongs to EffectCount
+	// and EffectPause. An EffectPause without it is ignored. Without Effect and Kind it adds a
+	// wait to what the default rules find.
 	RetryAfter time.Duration
 }
 
-// Outcome is what one call of a tool came back with.
+// Outcome is what one call of a tool returned.
 type Outcome struct {
 	Dependency string
-	Value      any // as the tool returned it, nil where none was handed over
+	Value      any // as the tool returned it, nil if it was not passed on
 	Err        error
-	Elapsed    time.Duration // zero where nobody asked the clock
+	Elapsed    time.Duration // 0 if not measured
 }
 
-// Classifier judges an outcome. It names only what it knows and returns the zero [Verdict] for
-// the rest, which the default rules then decide. It sees results with a nil error too. ctx is
-// the caller's. It is called from many goroutines at once.
+// Classifier judges an outcome. It judges only what it knows and returns the zero [Verdict] for
+// the rest, which the default rules then decide. It gets outcomes without an error too. ctx is the
+// caller's. It is called concurrently.
 type Classifier func(ctx context.Context, o Outcome) Verdict
 
-// Classify is the default classification of an outcome. The first that applies decides:
+// Classify is the default classification of an outcome. The first of these that applies decides:
 //
-//   - an error after ctx has ended is the caller's doing, whatever it says: deadline or canceled
-//   - [ErrCircuitOpen] anywhere in the error, or a blocked [Result]: rejected
+//   - after ctx has ended, an error is the caller's doing, whatever it says: deadline or canceled
+//   - [ErrCircuitOpen] anywhere in the error, or a blocked or fallback [Result]: rejected
 //   - the outermost of [Fault], [Benign], [Duplicate], [Invalid] and [RetryAfter]
-//   - the outermost error that a rule knows, by type or code and never by text: those of
-//     net/http (HTTP/2 too), net, crypto/tls, syscall, context, io and database/sql/driver, and
-//     those of SDKs by their shape: a status, a gRPC code, an SQLSTATE (internal/shape has the
-//     list)
+//   - the outermost error that a rule knows, by type or code and never by text: those of net/http
+//     (HTTP/2 too), net, crypto/tls, syscall, context, io and database/sql/driver, and those of
+//     SDKs by their shape: a status, a gRPC code, an SQLSTATE (internal/shape has the list)
 //
-// Where the error branches, as with errors.Join or several %w, the last two apply to each branch
-// from the top down and the strongest branch decides, in whatever order they were joined: pause,
-// count, heal, ignore on purpose, unknown; of equals the one with the longest wait, then the kind
-// that is declared first.
+// An error may branch, as with errors.Join or several %w. Then the last two apply to each branch,
+// and the strongest branch decides, in whatever order they were joined. From strong to weak:
+// pause, count, heal, ignored on purpose, unknown. Between equals the longest wait decides, then
+// the kind that is declared first.
 //
-// A nil error is ok. An error that no rule knows is unknown and ignored, and so is a typed nil
-// pointer. A method of an error that panics says nothing. Classify panics if ctx is nil.
+// A nil error is ok, except that a failed [Result] has the kind of its Cause. An error that no
+// rule knows is unknown and ignored, and so is a typed nil pointer. A method of an error that
+// panics says nothing. A nil ctx panics.
 func Classify(ctx context.Context, o Outcome) Verdict {
 	if ctx == nil {
 		panic("toolcircuit: Classify: ctx is nil")
@@ -162,9 +165,9 @@ func Classify(ctx context.Context, o Outcome) Verdict {
 	return v
 }
 
-// classify is [Classify] with custom, which may be nil, asked between a marker that stands above
-// all branches and the rules. known is false if nobody had an opinion, and if custom's was that
-// it is unknown: Policy.CountUnknown and Snapshot.Unclassified are for both.
+// classify is [Classify] with custom, which may be nil. custom is asked before the rules, but not
+// if a marker above all branches has decided. known is false if nobody had an opinion, and if
+// custom's opinion was unknown: Policy.CountUnknown and Snapshot.Unclassified are for both.
 func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, known bool) {
 	v = KindOK.verdict()
 	if o.Err == nil {
@@ -173,8 +176,8 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 			return v, v != KindUnknown.verdict()
 		}
 	} else {
-		// After the end the error proves nothing: net/http returns the context's cause, which
-		// can be any error.
+		// After ctx has ended the error proves nothing: net/http returns the context's cause,
+		// which can be any error.
 		switch ended := ctx.Err(); {
 		case errors.Is(ended, context.DeadlineExceeded):
 			return KindDeadline.verdict(), true
@@ -211,7 +214,8 @@ func (v Verdict) orUnknown() Verdict {
 	return v
 }
 
-// told returns v with the wait that the dependency asked for, if that is one and v counts.
+// told returns v with the wait that the dependency asked for, if wait is positive and v counts. A
+// rate_limited failure with a wait pauses.
 func (v Verdict) told(wait time.Duration) Verdict {
 	if v.Effect == EffectCount && wait > 0 {
 		v.RetryAfter = wait
@@ -222,8 +226,8 @@ func (v Verdict) told(wait time.Duration) Verdict {
 	return v
 }
 
-// complete returns v with what it leaves open taken from rules, and with what makes no sense
-// put right. Every opinion that is not a rule passes here.
+// complete returns v with its empty fields taken from rules, and with a contradiction corrected.
+// Every opinion that is not a rule's passes through it.
 func (v Verdict) complete(rules Verdict) Verdict {
 	if v.Effect > EffectPause {
 		v.Effect = EffectCount
@@ -266,7 +270,7 @@ func stronger(v, w Verdict) Verdict {
 	return v
 }
 
-// weight ranks v by its effect. A pause without a wait is the weakest of faults, since the rules
+// weight ranks v by its effect. A pause without a wait is the weakest failure, because the rules
 // may know its wait.
 func (v Verdict) weight() int {
 	switch {
@@ -284,29 +288,29 @@ func (v Verdict) weight() int {
 	return 4
 }
 
-// judgement is what one walk over the tree of an error finds.
+// judgement is what one walk through the tree of an error finds.
 type judgement struct {
 	verdict Verdict   // of the strongest branch, zero if no rule knows one
 	refused bool      // ErrCircuitOpen is in it
-	decided bool      // by a marker above all branches
-	invalid []*marker // the outermost of [Invalid] in each branch
-	fate    fate      // of the call, as far as all branches agree
-	ends    int       // of branches
+	decided bool      // a marker above all branches decides
+	invalid []*marker // the outermost [Invalid] of each branch
+	fate    fate      // zero if the branches do not agree
+	ends    int       // how many branches have ended
 
 	left int // how many errors may still be looked at
 }
 
-// fate is what an error proves of the call that it came from.
+// fate says how far an error proves that its call has come.
 type fate uint8
 
 const (
-	unproven fate = iota // nobody can know how far the dependency had come
+	unproven fate = iota // nobody knows how far the dependency has come
 	unsent               // nothing was sent
 	answered             // the dependency answered
 )
 
-// fateOf returns what a failure of kind k proves. Unavailable is no answer: a status 500 does not say
-// how far the dependency had come.
+// fateOf returns what a failure of kind k proves. Unavailable proves nothing: a status 500 does
+// not say how far the dependency has come.
 func fateOf(k Kind) fate {
 	if k == KindOK || k == KindRateLimited || k.ClientError() {
 		return answered
@@ -314,7 +318,7 @@ func fateOf(k Kind) fate {
 	return unproven
 }
 
-// end takes in that a branch ends with verdict v and, if something on its way says so, unsent.
+// end notes that a branch ends with verdict v. local says that nothing was sent.
 func (j *judgement) end(v Verdict, local bool) {
 	f := fateOf(v.Kind)
 	if local {
@@ -327,11 +331,11 @@ func (j *judgement) end(v Verdict, local bool) {
 	}
 }
 
-// maxNodes bounds the errors looked at in one tree, so that an Unwrap method that leads back
-// to where it came from costs time but not the program.
+// maxNodes caps the errors looked at in one tree, so that an Unwrap method that leads back to an
+// outer error costs time but does not hang the program.
 const maxNodes = 1000
 
-// judge walks over the tree of err, which is not nil.
+// examine walks through the tree of err, which is not nil.
 func examine(err error) judgement {
 	j := judgement{left: maxNodes}
 	if !isNil(err) {
@@ -340,20 +344,21 @@ func examine(err error) judgement {
 	return j
 }
 
-// branch is what is known of a way down a tree so far.
+// branch is what the walk knows at one error, from those above it. It is copied where the error
+// branches.
 type branch struct {
-	verdict Verdict     // of the outermost error that a rule knows, zero if none does
+	verdict Verdict     // of the outermost error that a rule knows, zero if there is none
 	header  http.Header // of the answer that verdict comes from
-	answer  bool        // verdict is that of an answer's status, which an error inside may explain
-	general Verdict     // what holds if no rule knows anything more specific
+	answer  bool        // verdict is that of an answer's status, which an inner error may correct
+	general Verdict     // holds if no rule knows anything more specific
 	request bool        // inside a *url.Error
 	marked  bool        // inside a marker
 	local   bool        // nothing was sent
-	trunk   bool        // nothing has branched
+	trunk   bool        // nothing has branched above
 }
 
-// look returns the verdict of the strongest branch from err on, which is not nil, where b leads
-// to err.
+// look walks on from err, which is not nil, and returns the verdict of the strongest branch from
+// there. b is what is known from the errors above.
 func (j *judgement) look(err error, b branch) Verdict {
 	if j.left--; j.left < 0 {
 		return j.endOf(&b)
@@ -373,7 +378,7 @@ func (j *judgement) look(err error, b branch) Verdict {
 		return m.verdict.complete(inner.orUnknown())
 	}
 	if j.refused = j.refused || b.pass(err); j.refused {
-		return Verdict{} // which decides, whatever else there is
+		return Verdict{} // the refusal decides
 	}
 	several, one := unwrap(err)
 	if one != nil {
@@ -400,11 +405,11 @@ func (j *judgement) endOf(b *branch) Verdict {
 	return v
 }
 
-// unwrap returns what err wraps, without nils: one error, or several. Unlike errors.Is it leaves
+// unwrap returns what err wraps, one error or several, without nils. Unlike errors.Is it leaves
 // out typed nils, whose methods would panic.
 func unwrap(err error) (several []error, one error) {
 	defer func() {
-		if recover() != nil { // a method of somebody else's
+		if recover() != nil { // in a method of err
 			several, one = nil, nil
 		}
 	}()
@@ -422,8 +427,8 @@ func unwrap(err error) (several []error, one error) {
 	return several, one
 }
 
-// tree returns err and all that it wraps in the order of [errors.Is], an error before those
-// inside it, and ends after maxNodes errors.
+// tree ranges over err and all that it wraps, in the order of [errors.Is]: an error before those
+// inside it. It ends after maxNodes errors.
 func tree(err error) iter.Seq[error] {
 	return func(yield func(error) bool) {
 		left := maxNodes
@@ -461,7 +466,7 @@ func isNil(v any) bool {
 	return false
 }
 
-// marker is an error with an instruction: the verdict that its tool wants.
+// marker is an error with the verdict that the tool wants for it.
 type marker struct {
 	err     error
 	verdict Verdict
@@ -484,30 +489,31 @@ func (m *marker) Error() string {
 
 func (m *marker) Unwrap() error { return m.err }
 
-// Fault marks err as a failure of the dependency: it counts, whatever the rules say. The kind
-// stays what they say, or is unavailable if they know nothing; a Retry-After that they found
-// stays too.
+// Fault marks err as a failure of the dependency: it counts, whatever the rules say. The kind and
+// a Retry-After are those that the rules find. If they know nothing, the kind is unavailable.
 //
-// As with the other markers the text stays the same, err is found with [errors.Is] and
-// [errors.As], the mark is seen through any wrapping, of several the outermost is obeyed, and
-// the mark of a nil error is nil.
+// For all markers:
+//
+//   - the text stays the same, and [errors.Is] and [errors.As] find err
+//   - the mark is found through any wrapping, and the outermost of several decides
+//   - the mark of a nil error is nil
 func Fault(err error) error { return mark(err, Verdict{Effect: EffectCount}) }
 
-// Benign marks err as one that says nothing about the dependency: it is ignored, and is not
-// unclassified even if no rule knows it.
+// Benign marks err as one that says nothing about the dependency. It is ignored, and not counted
+// as unclassified.
 func Benign(err error) error { return mark(err, Verdict{Effect: EffectIgnore}) }
 
-// Duplicate marks err as the news that the effect had already happened, such as a payment
-// refused because it was made before. It heals like a success.
+// Duplicate marks err as the message that the effect had already happened, such as a payment that
+// is refused because it was made before. It heals like a success.
 func Duplicate(err error) error { return mark(err, KindDuplicate.verdict()) }
 
-// Invalid marks err as a mistake of the caller that was found before anything was sent, such as an
-// argument of the wrong form: kind invalid, and no proof that the dependency works. Its text is
-// meant for the model, which can mend the arguments, and is what Blocked.Detail says.
+// Invalid marks err as a mistake of the caller that was found before anything was sent, such as a
+// missing argument. Its kind is invalid, and it does not prove that the dependency works. The
+// model reads the text of err as Blocked.Detail, to correct the arguments.
 func Invalid(err error) error { return mark(err, KindInvalid.verdict()) }
 
-// invalidText returns the text of the error that was marked [Invalid], and of several one line
-// each. ok is false if err has no such mark or something else in it decides.
+// invalidText returns the text of the error that was marked [Invalid], or one line for each of
+// several. ok is false if err has no such mark, or if something else in err decides.
 func invalidText(err error) (text string, ok bool) {
 	if isNil(err) {
 		return "", false
@@ -523,9 +529,9 @@ func invalidText(err error) (text string, ok bool) {
 	return strings.Join(lines, "\n"), true
 }
 
-// RetryAfter marks err as an order of the dependency to come back after d: the circuit opens
-// at once for that long. The kind stays what the rules say, or is rate_limited if they know
-// nothing. If d is not positive, RetryAfter returns err itself.
+// RetryAfter marks err as a request of the dependency to come back after d. The circuit opens at
+// once, for d or for Policy.MaxRetryAfter if that is less. The kind is that of the rules, or
+// rate_limited if they know nothing. If d is not positive, RetryAfter returns err itself.
 func RetryAfter(err error, d time.Duration) error {
 	if d <= 0 {
 		return err
@@ -533,8 +539,8 @@ func RetryAfter(err error, d time.Duration) error {
 	return mark(err, Verdict{Effect: EffectPause, RetryAfter: d})
 }
 
-// First returns a Classifier that asks each of classifiers in turn and gives the first
-// opinion. Nil ones are skipped; with none left it has no opinion.
+// First returns a Classifier that asks each of classifiers in turn and returns the first opinion.
+// It skips nil ones. Without any it has no opinion.
 func First(classifiers ...Classifier) Classifier {
 	classifiers = slices.Clone(classifiers)
 	return func(ctx context.Context, o Outcome) Verdict {
@@ -550,9 +556,9 @@ func First(classifiers ...Classifier) Classifier {
 	}
 }
 
-// ForError returns a Classifier that shows rule each error of type E, found as [errors.As]
-// finds it and never a nil one, from the outermost down until rule has an opinion. Where the
-// error branches, the strongest opinion holds, as in [Classify]. ForError panics if rule is nil.
+// ForError returns a Classifier that calls rule with each error of type E, from the outermost on,
+// until rule has an opinion. It finds them as [errors.As] does, but never a nil one. If the error
+// branches, the strongest opinion decides, as in [Classify]. A nil rule panics.
 func ForError[E error](rule func(E) Verdict) Classifier {
 	if rule == nil {
 		panic("toolcircuit: ForError: rule is nil")
@@ -584,13 +590,13 @@ func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict
 	return stronger(best, forError(one, rule, left))
 }
 
-// Retryable reports whether err is transient: a failure that counts by its kind (timeout,
-// unavailable, rate_limited), or one that the tool marked with [RetryAfter]. It is false for
-// nil, for every refusal of a circuit, for what the caller must mend, for [Benign] and
-// [Duplicate], for context.Canceled, and for what no rule knows.
+// Retryable reports whether err is transient: its kind counts (timeout, unavailable,
+// rate_limited), or the tool marked it with [RetryAfter]. It is false for nil, for every refusal
+// of a circuit, for what the caller must correct, for [Benign] and [Duplicate], for
+// context.Canceled, and for what no rule knows.
 //
-// It knows the error alone. A DeadlineExceeded may stem from one attempt or from the loop
-// around it, so the loop has to look at its own context first.
+// It knows the error alone. A DeadlineExceeded may come from one attempt or from the loop around
+// it, so the loop must check its own context first.
 func Retryable(err error) bool {
 	v, _ := classify(context.Background(), Outcome{Err: err}, nil)
 	return v.Effect == EffectPause || v.Effect == EffectCount && v.Kind.effect() == EffectCount
