@@ -279,6 +279,12 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"a tool without a name", downSearch, toolcircuit.Tool{}, none,
 			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
 				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
+		{"alternatives of a tool without a name", downSearch, toolcircuit.Tool{Alternatives: []string{"cached_search"}}, none,
+			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+				" Do not call it for 42 s, until 14:05:30 UTC." + do},
+		{"actions of a tool without a name", downSearch, toolcircuit.Tool{NextActions: []toolcircuit.Action{toolcircuit.ActionEscalate}}, none,
+			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+				" Do not call it for 42 s, until 14:05:30 UTC. Tell the user."},
 		{"the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionPause, toolcircuit.ActionUseAlternative}},
 			none, down + " (3 failures in a row)." + until + " Go on with other work first, or use another tool."},
 		{"several alternatives", downSearch, toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b", "c"}},

@@ -708,4 +708,14 @@ func TestTransportAndTheCallersBody(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	client.CloseIdleConnections()
+
+	// What breaks while a sound body is half sent, the server has broken.
+	broken := toolcircuit.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+		_, _ = r.Body.Read(make([]byte, 1))
+		return nil, errOpaque
+	}))
+	req, err := http.NewRequest(http.MethodPost, "http://dep/", strings.NewReader("abc"))
+	require.NoError(t, err)
+	_, err = broken.RoundTrip(req)
+	require.Equal(t, unavailable, verdictOn(err))
 }
