@@ -10,32 +10,32 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// ErrCircuitOpen is the condition behind every refusal: errors.Is(err, ErrCircuitOpen) reports
-// that a call was refused and not executed. The data is in [OpenError].
+// ErrCircuitOpen is what every refusal is: errors.Is(err, ErrCircuitOpen) reports that a call was
+// refused and not executed. [OpenError] has the details.
 var ErrCircuitOpen = errors.New("toolcircuit: circuit open")
 
-// OpenError is the refusal of a call. A circuit makes one for each state that it publishes and hands
-// it to every call that the state refuses, so it must not be changed. It may be read from any
-// goroutine. What a model should read is made from it by [ResultOf].
+// OpenError is the refusal of a call. A circuit makes one for each state that it publishes and
+// gives it to every call that the state refuses. So do not change it. It is safe for concurrent
+// reads. [ResultOf] makes from it what a model reads.
 type OpenError struct {
 	Dependency string
-	State      State     // as published: an open circuit reads open until a probe goes out
-	Reason     Reason    // the zero Reason is taken for ReasonDependencyOpen
-	Cause      Kind      // of the failure that opened the circuit or, under ReasonRepeatedCall, of the call repeated
-	Rule       Rule      // what opened the circuit
-	Failures   int       // that it counted
+	State      State     // as published: it reads open until a probe is admitted
+	Reason     Reason    // zero means ReasonDependencyOpen
+	Cause      Kind      // of the failure that opened the circuit; under ReasonRepeatedCall, of the repeated call
+	Rule       Rule      // the rule that opened the circuit
+	Failures   int       // that the rule counted
 	Openings   int       // in memory; one by rule pause adds none
 	Since      time.Time // when State began
-	RetryAt    time.Time // when a call may be let through, at the latest; zero if no time ends the refusal
+	RetryAt    time.Time // when a call may run at the latest; zero if no time ends the refusal
 
 	clock  clock.Clock   // nil: real time
-	wait   time.Duration // the full wait, which RetryAfter never exceeds; 0: no bound known
+	wait   time.Duration // the full wait, the most that RetryAfter returns; 0: not known
 	trial  bool          // the wait is the lease of a probe, which may end sooner
-	jitter float64       // share of the wait by which a model's is spread; 0 if the dependency asked for it
-	capped bool          // the wait has reached MaxCooldown
+	jitter float64       // the share by which a model's wait is longer; 0 if the dependency asked for it
+	capped bool          // the curve's wait has reached MaxCooldown
 }
 
-// Error names the dependency and the reason, for logs. It is no text for a model.
+// Error names the dependency and the reason, for logs. It is not written for a model.
 func (e *OpenError) Error() string {
 	return fmt.Sprintf("toolcircuit: %s: %s", e.Dependency, cmp.Or(e.Reason, ReasonDependencyOpen))
 }
@@ -43,13 +43,13 @@ func (e *OpenError) Error() string {
 // Is reports whether target is [ErrCircuitOpen].
 func (e *OpenError) Is(target error) bool { return target == ErrCircuitOpen }
 
-// RetryAfter returns how long to wait before the next call: the time from now to RetryAt on the
-// circuit's clock. It is 0 when that is over or no such moment is known, and never more than the full
-// wait, even if the clock has stepped back.
+// RetryAfter returns how long to wait before the next call: the time until RetryAt on the
+// circuit's clock. It is 0 once that is over, or if RetryAt is zero. It is never more than the
+// full wait, even if the clock steps back.
 //
-// While a probe is under way RetryAt is the end of its lease, but the probe will most likely end
-// sooner. RetryAfter is then as long as the probe has run so far and at least a second, so that who
-// obeys it is back soon after a recovery. A tool with SideEffects waits for its own turn.
+// While a probe runs, RetryAt is the end of its lease, but the probe most likely ends sooner. Then
+// RetryAfter is as long as the probe has run so far, and at least a second, so that a caller who
+// waits for it is back soon after a recovery. A tool with SideEffects waits for its own turn.
 func (e *OpenError) RetryAfter() time.Duration {
 	if e.RetryAt.IsZero() {
 		return 0
@@ -71,7 +71,7 @@ func (e *OpenError) RetryAfter() time.Duration {
 type Reason string
 
 const (
-	ReasonDependencyOpen  Reason = "dependency_open"  // the circuit is open, or half-open with its probe out
+	ReasonDependencyOpen  Reason = "dependency_open"  // the circuit is open, or half-open while its probe runs
 	ReasonManualOpen      Reason = "manual_open"      // an operator's override; no time ends it
 	ReasonCallFailed      Reason = "call_failed"      // the call ran and failed
 	ReasonBusy            Reason = "busy"             // every slot for concurrent calls is taken
@@ -89,37 +89,37 @@ const (
 	StatusFallback Status = "fallback" // Value is a substitute; see Result.Or
 )
 
-// Action is a step that a model may take in place of a call. The set is closed and part of the API.
+// Action is a step that a model may take instead of a call. The set is closed and part of the API.
 type Action string
 
 const (
 	ActionAnswerWithout  Action = "answer_without"  // go on without the tool and say what is missing
 	ActionUseAlternative Action = "use_alternative" // call one of Alternatives, or some other tool
-	ActionPause          Action = "pause"           // wait until the block or the named time is over
+	ActionPause          Action = "pause"           // wait until the block or the given time is over
 	ActionEscalate       Action = "escalate"        // tell a person
 )
 
 // actions is the closed set of actions.
 var actions = []Action{ActionAnswerWithout, ActionUseAlternative, ActionPause, ActionEscalate}
 
-// Tool is one tool's view of a circuit: what a model reads of it.
+// Tool is one tool's view of a circuit: what a model reads about it.
 type Tool struct {
 	Name         string   // as the model knows it
 	Alternatives []string // tools that the model may use instead
-	NextActions  []Action // empty: use_alternative if there is one, answer_without
-	// SideEffects marks a tool that must not be the one to try whether the dependency is
-	// back while another can: it becomes the probe only after one further cooldown. On the
-	// only tool of a dependency that has no Monitor it does nothing but double the wait.
+	NextActions  []Action // empty: use_alternative if there are Alternatives, answer_without
+	// SideEffects marks a tool that should not be the probe while another tool can be. It becomes
+	// the probe only after one more cooldown. If it is the only tool of a dependency without a
+	// Monitor, this only doubles the wait.
 	SideEffects bool
-	// Message writes the text of a blocked or failed result, which is given without one. If
-	// it is nil, panics or returns "", the default text stands.
+	// Message writes the text of a blocked or failed result. It gets the result without a text. If
+	// Message is nil, panics or returns "", the result has the default text.
 	Message func(Blocked) string
-	// Detail says to the model what the tool itself has to say about the error of a call that
-	// failed: Blocked.Detail. If it is nil, panics or returns "", the text of an error marked
-	// [Invalid] stands there, where that mark decides, and otherwise nothing.
+	// Detail returns what the tool tells the model about the error of a failed call:
+	// Blocked.Detail. If Detail is nil, panics or returns "", that is the text of an error marked
+	// [Invalid], if the mark decides, and otherwise empty.
 	Detail func(error) string
 
-	monitor bool // a Monitor's view, to which any answer proves health
+	monitor bool // a Monitor's view, for which any answer proves health
 }
 
 func (t Tool) validate() error {
@@ -138,7 +138,7 @@ func (t Tool) validate() error {
 
 var noTool = new(Tool)
 
-// clone returns a copy that shares nothing which its owner may change.
+// clone returns a copy without slices that the caller can change.
 func (t Tool) clone() *Tool {
 	if t.Name == "" && len(t.Alternatives) == 0 && len(t.NextActions) == 0 && !t.SideEffects && t.Message == nil && t.Detail == nil {
 		return noTool
@@ -155,42 +155,42 @@ const (
 )
 
 // Result is what a model reads about one call: a value, or why there is none and what to do
-// instead. Its tags alone decide both the JSON and the schema that is inferred from the type, and a
-// Result of every Status validates against that schema. The zero Result says nothing; make one with
-// [ResultOf].
+// instead. Its tags alone decide its JSON and the schema inferred from the type. A Result of every
+// Status is valid by that schema. The zero Result says nothing. Make one with [ResultOf].
 type Result[T any] struct {
 	Status  Status `json:"status"`
-	Value   *T     `json:"value,omitempty"` // set when ok or fallback, zero values included
-	Blocked        // but for Outcome, zero when ok: one set of keys, whatever the Status
+	Value   *T     `json:"value,omitempty"` // set if ok or fallback, even to a zero value
+	Blocked        // the same keys for every Status; zero if ok, except for Outcome
 	Source  string `json:"source,omitempty"` // of a fallback's Value
-	Advice  string `json:"advice,omitempty"` // a warning that comes with a call that ran
+	Advice  string `json:"advice,omitempty"` // a warning in the result of a call that ran
 }
 
-// Blocked says why a call has no value of its own. Every key is optional, so that the inferred schema
-// holds for each [Status].
+// Blocked says why a call has no value of its own. Every key is optional, so that the inferred
+// schema holds for each [Status].
 type Blocked struct {
 	Reason       Reason     `json:"reason,omitempty"`
-	Dependency   string     `json:"dependency,omitempty"`   // that refused or failed: the inner one, if a call inside the tool was refused
-	Tool         string     `json:"tool,omitempty"`         // that the model called; absent if the circuit has no Tool.Name
+	Dependency   string     `json:"dependency,omitempty"`   // that refused or failed; if a call inside the tool was refused, the inner one
+	Tool         string     `json:"tool,omitempty"`         // that the model called; empty if the circuit has no Tool.Name
 	State        State      `json:"state,omitempty"`        // of the circuit that refused
-	Executed     *bool      `json:"executed,omitempty"`     // false when refused, true when an answer leaves no doubt, absent when nobody can know
-	Outcome      string     `json:"outcome,omitempty"`      // "unknown" where Executed is absent; "duplicate": ok, for the effect had happened before
-	Cause        Kind       `json:"cause,omitempty"`        // the kind of the failure behind this
+	Executed     *bool      `json:"executed,omitempty"`     // false if refused, true if an answer proves it, nil if nobody can know
+	Outcome      string     `json:"outcome,omitempty"`      // "unknown" if Executed is nil; "duplicate" if ok, but the effect had happened before
+	Cause        Kind       `json:"cause,omitempty"`        // the kind of the failure that is the reason
 	Rule         Rule       `json:"rule,omitempty"`         // that opened the circuit
 	Failures     int        `json:"failures,omitempty"`     // that the rule counted
 	Retryable    *bool      `json:"retryable,omitempty"`    // whether the same call may work later; false for every refusal
-	RetryAfterMS int64      `json:"retryAfterMs,omitempty"` // milliseconds from now, rounded up; at least 1 while a time ends the block
+	RetryAfterMS int64      `json:"retryAfterMs,omitempty"` // milliseconds from now, rounded up; at least 1 if a time ends the block
 	RetryAt      *time.Time `json:"retryAt,omitempty"`      // the same moment in UTC, rounded up to the second
 	NextActions  []Action   `json:"nextActions,omitempty"`  // best first
 	Alternatives []string   `json:"alternatives,omitempty"` // tools that can stand in
 	BlockedCalls int        `json:"blockedCalls,omitempty"` // in this turn of the run
-	EndTurn      bool       `json:"endTurn,omitempty"`      // the run should stop calling tools in this turn
-	Detail       string     `json:"detail,omitempty"`       // what the tool itself says to the model, at most 500 bytes; see Tool.Detail
-	Message      string     `json:"message,omitempty"`      // the same in under 60 words
+	EndTurn      bool       `json:"endTurn,omitempty"`      // the run should call no more tools in this turn
+	Detail       string     `json:"detail,omitempty"`       // what the tool itself tells the model, at most 500 bytes; see Tool.Detail
+	Message      string     `json:"message,omitempty"`      // all of this in under 60 words
 }
 
-// Or returns a blocked or failed r as a fallback: value, the source it came from, and r's Reason and
-// Message to say why. What a session noted about the run stays. Any other r comes back unchanged.
+// Or returns a blocked or failed r as a fallback: value, the source that it came from, and r's
+// Reason and Message to say why. BlockedCalls, EndTurn and Advice stay. Any other r is returned
+// unchanged.
 func (r Result[T]) Or(value T, source string) Result[T] {
 	if r.Status != StatusBlocked && r.Status != StatusFailed {
 		return r
@@ -204,20 +204,20 @@ func (r Result[T]) Or(value T, source string) Result[T] {
 	}
 }
 
-// Judged is a value that knows what became of its call, as a [Result] does. A circuit around such a
-// call takes its word. Nobody else can implement it.
+// Judged is a value that knows the outcome of its call, as a [Result] does. A circuit around such
+// a call takes that outcome. No other package can implement it.
 type Judged interface {
 	verdict() (v Verdict, ok bool)
 	unusable() (status Status, why Blocked, ok bool)
 }
 
-// unusable returns what a model reads of a blocked or failed r. It is the same if the tool that
-// returned r is wrapped once more.
+// unusable returns what a model reads about a blocked or failed r. It stays the same if the tool
+// that returned r is wrapped again.
 func (r Result[T]) unusable() (status Status, why Blocked, ok bool) {
 	return r.Status, r.Blocked, r.Status == StatusBlocked || r.Status == StatusFailed
 }
 
-// unusableIn is unusable for any value. A struct that embeds a nil *Result is usable.
+// unusableIn is unusable for any value. A struct that embeds a nil *Result counts as usable.
 func unusableIn(value any) (status Status, why Blocked, ok bool) {
 	r, ok := value.(Judged)
 	if !ok {
@@ -231,8 +231,8 @@ func unusableIn(value any) (status Status, why Blocked, ok bool) {
 	return r.unusable()
 }
 
-// verdict returns how r settles as the value of a call under an outer circuit, and false where r is
-// an ordinary value. Neither a refusal nor a substitute proves the outer dependency healthy.
+// verdict returns the verdict of an outer circuit on a call that returned r. ok is false if r is
+// an ordinary value. Neither a refusal nor a fallback proves that the outer dependency works.
 func (r Result[T]) verdict() (Verdict, bool) {
 	switch r.Status {
 	case StatusBlocked, StatusFallback:
@@ -240,14 +240,14 @@ func (r Result[T]) verdict() (Verdict, bool) {
 	case StatusFailed:
 		return Verdict{Effect: r.Cause.effect(), Kind: r.Cause}, true
 	}
-	if r.Value != nil { // which may be a Result itself, of a tool that was wrapped twice
+	if r.Value != nil { // the value may be a Result itself, of a tool that was wrapped twice
 		return verdictOf(*r.Value)
 	}
 	return Verdict{}, false
 }
 
-// verdictOf returns what a value knows of its call, false if that is nothing. A struct that embeds
-// a nil *Result knows nothing.
+// verdictOf returns the verdict that a value knows of its call. ok is false if it knows none. A
+// struct that embeds a nil *Result knows none.
 func verdictOf(value any) (v Verdict, ok bool) {
 	r, ok := value.(Judged)
 	if !ok {
@@ -261,20 +261,17 @@ func verdictOf(value any) (v Verdict, ok bool) {
 	return r.verdict()
 }
 
-// ResultOf turns what a call under c returned, and the verdict on it, into what [DoResult]
-// returns. It is for the two-step form: hand it what [Permit.Settle] returned or, if Allow
-// refused, its error with the zero Verdict.
+// ResultOf returns what [DoResult] returns, for a call in two steps. Pass what the call and
+// [Permit.Settle] returned. If Allow refused, pass its error and the zero Verdict.
 //
-//   - a nil err is ok with value, and so is verdict duplicate; a value that is a blocked or
-//     failed Result itself stays blocked or failed
+//   - a nil err is ok with value, and so is verdict duplicate. A value that is a blocked or failed
+//     Result stays blocked or failed
 //   - a refusal at any depth of err is blocked
-//   - any other err is handed on where nothing was judged, and for kinds canceled, deadline
-//     and interrupt
-//   - any other err is failed
+//   - any other err is returned if v is zero or of kind canceled, deadline or interrupt
+//   - an err that is none of these is failed
 //
-// If the refusal came from another circuit, or the call was judged, the tool had begun when a
-// call inside it was refused. The Result then names the inner dependency, and its Outcome is
-// unknown.
+// A refusal may come from a call inside the tool: it is another circuit's, or v is not zero. Then
+// the tool had begun. The Result names the inner dependency, and its Outcome is unknown.
 func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], error) {
 	c.made()
 	if err == nil && v.Kind != KindDuplicate {
@@ -295,10 +292,10 @@ func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], 
 	return Result[T]{Status: StatusFailed, Blocked: failed(c, v, err)}, nil
 }
 
-// refusalIn returns the outermost refusal in err's tree, nil if there is none. Where the tree
-// holds [ErrCircuitOpen] alone, it is one that knows nothing.
+// refusalIn returns the outermost refusal in err's tree, or nil. If the tree has [ErrCircuitOpen]
+// only, it returns an empty one.
 func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
-	c.safely(func() { // because methods of err may panic
+	c.safely(func() { // methods of err may panic
 		for err := range tree(err) {
 			if e, ok := err.(*OpenError); ok {
 				refusal = e
@@ -312,10 +309,10 @@ func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
 	return refusal
 }
 
-// refused returns what a model is told about the refusal e of a call of c's tool, or of one inside it
-// if that is known to have begun.
+// refused returns what a model reads about the refusal e of a call of c's tool. began says that
+// the tool had begun, so the refused call is one inside it.
 func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
-	if e.clock == nil { // made by others
+	if e.clock == nil { // another package made it
 		own := *e
 		own.clock = c.clock
 		e = &own
@@ -340,7 +337,7 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	switch b.Reason {
 	case ReasonBusy:
 		b.NextActions = putFirst(ActionPause, b.NextActions)
-	case ReasonBudgetExhausted: // which no other tool of the run has either
+	case ReasonBudgetExhausted: // of all tools of the run, so no alternative helps
 		left := slices.DeleteFunc(b.NextActions, func(a Action) bool { return a == ActionUseAlternative })
 		b.NextActions, b.Alternatives = nextActions(&Tool{NextActions: left}), nil
 	case ReasonDependencyOpen:
@@ -354,15 +351,15 @@ func refused(c *ToolCircuit, e *OpenError, began bool) Blocked {
 	return tell(c, b, e)
 }
 
-// failed returns what a model is told about a call of c's tool that failed with err and was judged v.
+// failed returns what a model reads about a call of c's tool that failed with err and verdict v.
 //
-// The same call may work later if the kind is transient: timeout, unavailable, rate_limited or slow.
-// An unknown failure is not, for nothing says that a repeat would help. Neither is one that leaves
-// open whether a side effect happened: a repeat could make it happen twice
-// (langchain-ai/langchain#40688).
+// The call is retryable if the failure pauses or its kind is transient: timeout, unavailable,
+// rate_limited or slow. An unknown failure is not, because nothing says that a repeat helps.
+// Neither is a failure that may have had a side effect, because a repeat could make it happen
+// twice (langchain-ai/langchain#40688).
 func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	b := Blocked{Reason: ReasonCallFailed, Dependency: c.Dependency(), Tool: c.tool.Name, Cause: v.Kind}
-	if b.Cause == KindOK { // a Classifier says that the error proves health, and not what it is
+	if b.Cause == KindOK { // a Classifier says that the error proves health, but not what it is
 		b.Cause = KindUnknown
 	}
 	s := c.state.Load()
@@ -370,7 +367,7 @@ func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	_, refusal := c.look(s) // this failure may have opened the circuit
 	switch {
 	case refusal != nil && refusal.Reason == ReasonManualOpen:
-		wait = 0 // which no time ends
+		wait = 0 // no time ends it
 	case refusal != nil:
 		wait = max(wait, c.hint(refusal))
 	}
@@ -398,11 +395,12 @@ func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 	return tell(c, b, refusal)
 }
 
-// executed returns what a failure with err, judged v, proves: that the call was executed, that it was
-// not, or nothing. Where err branches, all branches must agree: one attempt may have had no answer.
+// executed returns what a failure with err and verdict v proves: that the call was executed, that
+// it was not, or, with nil, nothing. If err branches, all branches must agree, because one attempt
+// may have had no answer.
 func (c *ToolCircuit) executed(v Verdict, err error) *bool {
 	f := fateOf(v.Kind)
-	c.safely(func() { // because methods of err may panic
+	c.safely(func() { // methods of err may panic
 		if isNil(err) {
 			return
 		}
@@ -419,10 +417,10 @@ func (c *ToolCircuit) executed(v Verdict, err error) *bool {
 	return nil
 }
 
-// doubtful reports whether t may have had a side effect that nobody knows of.
+// doubtful reports whether t has side effects and nobody knows whether the call had them.
 func doubtful(b Blocked, t *Tool) bool { return t.SideEffects && b.Outcome == outcomeUnknown }
 
-// nextActions returns what t's model may do without t, in a slice of its own.
+// nextActions returns, in a new slice, what a model may do without t.
 func nextActions(t *Tool) []Action {
 	switch {
 	case len(t.NextActions) > 0:
@@ -433,7 +431,7 @@ func nextActions(t *Tool) []Action {
 	return []Action{ActionAnswerWithout}
 }
 
-// putFirst returns a and then what else is in actions.
+// putFirst returns a, followed by the other actions.
 func putFirst(a Action, actions []Action) []Action {
 	return append([]Action{a}, slices.DeleteFunc(actions, func(b Action) bool { return b == a })...)
 }

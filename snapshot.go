@@ -9,9 +9,9 @@ import (
 // Snapshot is what a circuit was at one moment.
 type Snapshot struct {
 	Dependency string    `json:"dependency"`
-	State      State     `json:"state"`            // as State gives it
-	Since      time.Time `json:"since"`            // when the epoch began; of a twin's first, when its settings were made
-	RetryAt    time.Time `json:"retryAt,omitzero"` // until when the state refuses calls of tools without SideEffects; zero if it does not
+	State      State     `json:"state"`            // as [ToolCircuit.State] returns it
+	Since      time.Time `json:"since"`            // when the epoch began; for the first epoch of a twin, when its policy was set
+	RetryAt    time.Time `json:"retryAt,omitzero"` // until when tools without SideEffects are refused by the state; zero if they are not
 	Override   Override  `json:"override,omitempty"`
 	Shared     Shared    `json:"shared,omitempty"` // whether a Fleet shares the state
 	Seq        uint64    `json:"seq"`
@@ -22,22 +22,22 @@ type Snapshot struct {
 	Streak     int       `json:"streak"`
 	Window     Window    `json:"window"`
 
-	Refused      uint64 `json:"refused"`      // calls
-	Unclassified uint64 `json:"unclassified"` // outcomes that no rule knew: why it may never open
-	Stale        uint64 `json:"stale"`        // outcomes that came after the circuit had moved on
+	Refused      uint64 `json:"refused"`      // calls refused
+	Unclassified uint64 `json:"unclassified"` // outcomes that no rule knew; if it grows, they may be why the circuit never opens
+	Stale        uint64 `json:"stale"`        // outcomes that came after their epoch
 	HookPanics   uint64 `json:"hookPanics"`   // recovered panics of Classify, OnEvent, OnCall and Message
 
 	Policy Policy `json:"policy"`
 }
 
-// Window is what the window of Policy.FailureRate holds; zero without one. Healthy and
-// counted calls are calls.
+// Window is what the window of Policy.FailureRate holds. Without FailureRate it is zero. Calls are
+// healthy and counted calls.
 type Window struct {
 	Calls    int `json:"calls"`
 	Failures int `json:"failures"`
 }
 
-// Snapshot returns what the circuit is now. It rolls the window on and changes nothing.
+// Snapshot returns what the circuit is now. It changes nothing.
 func (c *ToolCircuit) Snapshot() Snapshot {
 	s, now := c.made().state.Load(), c.clock.Now()
 	snap := Snapshot{
@@ -68,8 +68,8 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 	return snap
 }
 
-// State returns the state as of now: an open circuit whose cooldown is over reads half_open.
-// It takes nothing and leaves the override out of account.
+// State returns the state at this moment: an open circuit whose cooldown is over reads half_open.
+// It changes nothing and does not look at the override.
 func (c *ToolCircuit) State() State {
 	s := c.made().state.Load()
 	if s.State != StateOpen {
@@ -78,14 +78,15 @@ func (c *ToolCircuit) State() State {
 	return s.at(c.clock.Now())
 }
 
-// Ready reports whether this tool's call would be let through now. It takes nothing.
+// Ready reports whether a call of this tool would run now. It changes nothing and does not reserve
+// the probe.
 func (c *ToolCircuit) Ready() bool {
 	_, refusal := c.look(c.made().state.Load())
 	return refusal == nil
 }
 
-// tally counts on several words, each in a cache line of its own. Calls that an outage refuses
-// come all at once, and one word that all processors write would make them wait for one another.
+// tally is a counter of several words, each in its own cache line. An outage refuses calls all at
+// once, and processors that write one word would wait for one another.
 type tally [1 << tallyBits]struct {
 	n atomic.Uint64
 	_ [56]byte
@@ -93,15 +94,15 @@ type tally [1 << tallyBits]struct {
 
 const tallyBits = 5
 
-// add counts one. The address of the goroutine's stack tells on which word: a goroutine mostly
-// stays on one processor, and a sync.Pool, which knows the processor, costs as much as the rest
+// add counts one. The address of the goroutine's stack chooses the word, because a goroutine
+// mostly stays on one processor. A sync.Pool, which knows the processor, costs as much as the rest
 // of a refusal.
 func (t *tally) add() {
 	var here byte
 	t[uint64(uintptr(unsafe.Pointer(&here)))*0x9E3779B97F4A7C15>>(64-tallyBits)].n.Add(1)
 }
 
-// sum returns what was counted, 0 if t is nil.
+// sum returns the count, 0 if t is nil.
 func (t *tally) sum() (n uint64) {
 	if t != nil {
 		for i := range t {

@@ -22,8 +22,8 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/shape"
 )
 
-// pass takes err, the next error on the way down, into b. It reports whether err is the refusal
-// of a circuit. A method of err that panics says nothing.
+// pass adds to b what err says, the next error down the branch. It reports whether err is the
+// refusal of a circuit. A method of err that panics says nothing.
 func (b *branch) pass(err error) (refused bool) {
 	defer func() { recover() }()
 	if is(err, ErrCircuitOpen) {
@@ -63,7 +63,7 @@ func (b *branch) pass(err error) (refused bool) {
 		b.verdict = KindUnavailable.verdict()
 		return false
 	}
-	if b.request && is(err, io.EOF) { // the server hung up; anywhere else it is the end of a file
+	if b.request && is(err, io.EOF) { // the server hung up; elsewhere EOF is the end of a file
 		b.verdict = KindUnavailable.verdict()
 		return false
 	}
@@ -74,7 +74,7 @@ func (b *branch) pass(err error) (refused bool) {
 	if b.read(shape.Of(err)); b.verdict != (Verdict{}) {
 		return false
 	}
-	if e, ok := err.(interface{ Is(error) bool }); ok { // last, since some allocate at each question
+	if e, ok := err.(interface{ Is(error) bool }); ok { // last, because some allocate at each question
 		b.verdict = sentinel(func(target error) bool { return e.Is(target) })
 	}
 	if b.verdict == (Verdict{}) && timedOut(err) {
@@ -83,12 +83,12 @@ func (b *branch) pass(err error) (refused bool) {
 	return false
 }
 
-// read takes in what an error says by its shape.
+// read adds to b what an error says by its shape.
 func (b *branch) read(s shape.Said) {
 	switch {
 	case s.Status != 0:
 		b.verdict, b.answer, b.header = statusVerdict(s.Status, s.Header, s.Wait), true, s.Header
-	case GRPCCode(s.GRPC).Kind == KindCanceled: // also what connect says of a reset
+	case GRPCCode(s.GRPC).Kind == KindCanceled: // connect says this of a reset, too
 		b.fallBack(KindCanceled)
 	case s.GRPC != 0:
 		b.verdict = GRPCCode(s.GRPC).told(max(s.Wait, shape.ReadHints(s.Header).Wait))
@@ -98,11 +98,10 @@ func (b *branch) read(s shape.Said) {
 	b.explain(s)
 }
 
-// fallBack takes in what holds if the error inside says nothing more specific.
+// fallBack adds to b the kind that holds if no inner error says anything more specific.
 func (b *branch) fallBack(k Kind) { b.general = stronger(b.general, k.verdict()) }
 
-// explain corrects the status of an answer by what is known besides: AWS answers a throttled call
-// with 400, too.
+// explain corrects the verdict on an answer's status. AWS answers a throttled call with 400, too.
 func (b *branch) explain(s shape.Said) {
 	if s.Throttled {
 		wait := shape.ReadHints(b.header).For(http.StatusTooManyRequests)
@@ -110,8 +109,8 @@ func (b *branch) explain(s shape.Said) {
 	}
 }
 
-// sentinels are the rules for single values. The numbers that Windows itself gives to sockets
-// are not among them: they come inside a [net.OpError].
+// sentinels are the rules for single error values. They need no numbers of Windows' own sockets,
+// because those come inside a [net.OpError].
 var sentinels = [...]struct {
 	kind Kind
 	errs []error
@@ -127,7 +126,7 @@ var sentinels = [...]struct {
 	}},
 }
 
-// sentinel returns the verdict on the first of sentinels that matches.
+// sentinel returns the verdict on the first of sentinels that match accepts.
 func sentinel(match func(target error) bool) Verdict {
 	for i := range sentinels {
 		if slices.ContainsFunc(sentinels[i].errs, match) {
@@ -137,7 +136,7 @@ func sentinel(match func(target error) bool) Verdict {
 	return Verdict{}
 }
 
-// is reports whether err alone, not what it wraps, is target, which must be comparable.
+// is reports whether err itself, not what it wraps, is target. target must be comparable.
 func is(err, target error) bool {
 	if err == target {
 		return true
@@ -150,29 +149,29 @@ func is(err, target error) bool {
 func timedOut(err error) bool {
 	switch err.(type) {
 	case syscall.Errno, *os.SyscallError, *fs.PathError, *net.OpError, *url.Error:
-		// EAGAIN calls itself one, but means a held lock or a full process table on this
-		// machine. The others only repeat what they wrap, even a typed nil, and the walk gets
-		// there by itself.
+		// EAGAIN calls itself a timeout, but means a held lock or a full process table on this
+		// machine. The others only repeat what they wrap, even a typed nil, and the walk comes
+		// to that anyway.
 		return false
 	}
 	t, ok := err.(interface{ Timeout() bool })
 	return ok && t.Timeout()
 }
 
-// HTTPStatus returns the verdict on an HTTP response that failed: the kind by code, and from
-// header, which may be nil, the wait that it asks for. A 429 with one pauses; any other failure
-// that counts carries it. A 403 is rate_limited if it has one or says that the rate is spent, as
-// GitHub's does.
+// HTTPStatus returns the verdict on an HTTP response that failed. code gives the kind. header,
+// which may be nil, gives the wait. A 429 with a wait pauses, and any other failure that counts
+// has the wait in RetryAfter. A 403 is rate_limited if it has a wait or says that no rate is left,
+// as GitHub's does.
 //
-// A code below 400 or above 599 is no opinion, the zero Verdict, since an error is never a
-// success: an SDK's error has status 200 when a stream broke off, and 0 when no answer came. The
-// default rules then look at what it wraps.
+// A code below 400 or above 599 gives the zero Verdict, because an error is never a success. An
+// SDK's error has status 200 when a stream broke off, and 0 when no answer came. The default rules
+// then look at what it wraps.
 //
 // The wait is the longest of these. Names are compared as RFC 9110 section 5.1 wants, so a map
 // that no http.Header method filled works too.
 //
-//   - Retry-After by RFC 9110 section 10.2.3, a date against the response's own Date, without
-//     which it is no hint: the two clocks need not agree
+//   - Retry-After by RFC 9110 section 10.2.3. A date counts from the response's own Date, because
+//     the two clocks need not agree. Without Date it is no hint
 //   - Retry-After-Ms, X-Ms-Retry-After-Ms and X-Amz-Retry-After in milliseconds, as OpenAI, Azure
 //     and AWS send them
 //   - with 403 and 429, X-RateLimit-Reset in seconds of Unix time against Date, if
@@ -182,7 +181,7 @@ func HTTPStatus(code int, header http.Header) Verdict {
 	return statusVerdict(code, header, 0)
 }
 
-// statusVerdict is HTTPStatus with a wait that was told outside of header.
+// statusVerdict is HTTPStatus with a wait that came outside of header.
 func statusVerdict(code int, header http.Header, wait time.Duration) Verdict {
 	if code < 400 || code > 599 {
 		return Verdict{}
@@ -225,8 +224,8 @@ func statusKind(code int) Kind {
 	return KindUnavailable
 }
 
-// HTTPError is a response with a status that is not a success. [Classify] judges a status from
-// 400 to 599 as [HTTPStatus] does.
+// HTTPError is a response whose status is not a success. [Classify] judges a status from 400 to
+// 599 as [HTTPStatus] does.
 type HTTPError struct {
 	StatusCode int
 	RetryAfter time.Duration // the wait that the response asked for, 0 if none
@@ -236,9 +235,9 @@ func (e *HTTPError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("HTTP status %d %s", e.StatusCode, http.StatusText(e.StatusCode)))
 }
 
-// CheckResponse returns an *[HTTPError] for a status of 400 or more, else nil. It leaves the
-// body alone: to close it is still the caller's part. It panics if resp is nil, for then the
-// error beside it was not looked at.
+// CheckResponse returns an *[HTTPError] for a status of 400 or more, otherwise nil. It does not
+// read or close the body: the caller still closes it. A nil resp panics, because then the error
+// that came with it was not checked.
 func CheckResponse(resp *http.Response) error {
 	if resp == nil {
 		panic("toolcircuit: CheckResponse: resp is nil")
@@ -249,18 +248,19 @@ func CheckResponse(resp *http.Response) error {
 	return &HTTPError{StatusCode: resp.StatusCode, RetryAfter: shape.ReadHints(resp.Header).For(resp.StatusCode)}
 }
 
-// Transport returns base, which if nil is [http.DefaultTransport], for an [http.Client] whose errors
-// then tell a broken connection: net/http has no type for a malformed response, a bad chunk, a lost
-// HTTP/2 connection or a proxy's refusal. An error of the round trip or of reading the body that no
-// rule knows becomes unavailable. It keeps its text and is found by errors.Is and errors.As.
+// Transport returns a RoundTripper for an [http.Client] whose errors then tell a broken
+// connection. It sends requests with base, or with [http.DefaultTransport] if base is nil.
+// net/http has no type for a malformed response, a bad chunk, a lost HTTP/2 connection or a
+// proxy's refusal. An error of the round trip, or of reading the body, that no rule knows becomes
+// unavailable. It keeps its text, and errors.Is and errors.As find it.
 //
 // These errors stay as they are:
 //
 //   - one after the request's own context has ended
-//   - that of reading a body which the caller has closed
-//   - that of a request whose own body fails or has another length than ContentLength says
-//   - where base is an [http.Transport], that of a request which it refuses to send, because of its
-//     URL or header
+//   - one of reading a body that the caller has closed
+//   - one of a request whose own body fails or has another length than ContentLength
+//   - if base is an [http.Transport], one of a request that it does not send because of its URL or
+//     header
 //
 // A status is no error of a round trip: see [CheckResponse].
 func Transport(base http.RoundTripper) http.RoundTripper {
@@ -274,7 +274,7 @@ type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	sought := true // a connection
+	sought := true // base has asked for a connection
 	if _, ok := t.base.(*http.Transport); ok {
 		sought = false
 		req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { sought = true }}))
@@ -290,23 +290,23 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && sought && !sent.failed():
 		err = broken(ctx, err)
-	case err == nil && resp.StatusCode != http.StatusSwitchingProtocols: // whose body can be written to
+	case err == nil && resp.StatusCode != http.StatusSwitchingProtocols: // its body can be written to
 		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx}
 	}
 	return resp, err
 }
 
-// CloseIdleConnections is what [http.Client.CloseIdleConnections] looks for.
+// CloseIdleConnections is for [http.Client.CloseIdleConnections].
 func (t transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// sentBody is the body of a request, which is the caller's.
+// sentBody is the request body, which comes from the caller.
 type sentBody struct {
 	io.ReadCloser
-	length int64 // that the request names, 0 or less if none
+	length int64 // that the request announces; 0 or less: unknown
 	read   atomic.Int64
 	broke  atomic.Bool
 }
@@ -323,10 +323,10 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failed reports whether the body broke a request. A nil body did not.
+// failed reports whether the request broke because of its body. b may be nil.
 func (b *sentBody) failed() bool { return b != nil && b.broke.Load() }
 
-// body is the body of a response.
+// body is a response body.
 type body struct {
 	io.ReadCloser
 	ctx    context.Context
@@ -346,12 +346,12 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// brokenError is what happened to a connection and has no type of its own.
+// brokenError is an error of a connection that has no type of its own.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
 
-// broken returns err as a *brokenError, unless ctx has ended or some rule knows it.
+// broken returns err as a *brokenError. It returns err itself if ctx has ended or a rule knows it.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -362,7 +362,7 @@ func broken(ctx context.Context, err error) error {
 	return &brokenError{err}
 }
 
-// grpcKinds has the kinds of the gRPC status codes, "" for those that say nothing.
+// grpcKinds has the kinds of the gRPC status codes, "" for a code that says nothing.
 var grpcKinds = [...]Kind{
 	1:  KindCanceled,     // CANCELLED
 	3:  KindInvalid,      // INVALID_ARGUMENT
@@ -382,9 +382,9 @@ var grpcKinds = [...]Kind{
 }
 
 // GRPCCode returns the verdict on a gRPC status code, as listed at
-// https://grpc.io/docs/guides/status-codes/. OK, UNKNOWN and a code that is not on the list are no
-// opinion, the zero Verdict: an error is never a success, and a client says UNKNOWN of what it does
-// not know itself.
+// https://grpc.io/docs/guides/status-codes/. OK, UNKNOWN and a code that is not listed give the
+// zero Verdict: an error is never a success, and a client reports UNKNOWN when it does not know
+// itself.
 func GRPCCode(code uint32) Verdict {
 	if code < uint32(len(grpcKinds)) && grpcKinds[code] != "" {
 		return grpcKinds[code].verdict()
