@@ -19,12 +19,12 @@ const (
 	EventClosed     EventType = "closed"
 	EventOverridden EventType = "overridden"
 
-	// Of a Fleet, not of a circuit: only At and Err are set.
-	EventStoreError EventType = "store_error" // the store is given up on: each circuit goes on by itself
+	// These are of a Fleet, not of a circuit. Only At and Err are set.
+	EventStoreError EventType = "store_error" // the Fleet has given up on the store: each circuit goes on alone
 	EventRecovered  EventType = "recovered"   // the store answers again
 )
 
-// Rule says which rule moved a circuit.
+// Rule says which rule changed the state of a circuit.
 type Rule string
 
 // The rules.
@@ -32,32 +32,32 @@ const (
 	RuleThreshold     Rule = "threshold"      // FailureThreshold failures in a row
 	RuleRate          Rule = "rate"           // FailureRate within Window
 	RuleThresholdRate Rule = "threshold+rate" // both at the same call
-	RulePause         Rule = "pause"          // the dependency said when to come back
-	RuleProbe         Rule = "probe"          // the probe failed, or the last one needed succeeded
+	RulePause         Rule = "pause"          // the dependency asked for a wait
+	RuleProbe         Rule = "probe"          // a probe failed, or the last probe that was needed succeeded
 	RuleReset         Rule = "reset"          // Reset was called
-	RuleFleet         Rule = "fleet"          // another worker of the Fleet saw it
+	RuleFleet         Rule = "fleet"          // another worker of the Fleet reported it
 )
 
-// Event is what a circuit did. From is the previous event's To; where only the override
-// changed, From and To are both the state beneath it.
+// Event is one change of a circuit. From is the To of the event before. If only the override
+// changed, From and To are both the state below it.
 type Event struct {
 	Type       EventType
 	Dependency string
-	Tool       string // whose call, check or method caused it; empty if that view has no Tool.Name
+	Tool       string // whose call, check or method caused it; empty without a Tool.Name
 	From, To   State
 	Override   Override
-	Seq        uint64    // the epoch that begins; it rises with each change of state and with Reset
-	Openings   int       // in memory at this moment; the cooldown grows with them
-	Capped     bool      // this opening has lifted the curve to MaxCooldown, asked wait or not; again only after it was below
+	Seq        uint64    // the epoch that begins; rises with each change of state and each Reset
+	Openings   int       // in memory at this moment
+	Capped     bool      // this opening has raised the curve's wait to MaxCooldown from below
 	At         time.Time // on the circuit's clock
-	RetryAt    time.Time // of an opening: when a probe may go; a late failure, a monitor or SetPolicy may move it without an event
+	RetryAt    time.Time // of an opening: when a probe may run; a late failure, a Monitor or SetPolicy can move it without an event
 	Rule       Rule
 	Kind       Kind          // of an opening: its cause
 	Failures   int           // of an opening: what the rule counted
-	Calls      int           // of an opening: the calls that it counted them among
+	Calls      int           // of an opening: the calls among which it counted
 	Elapsed    time.Duration // of the call that caused it
 	RunID      string        // of the call that caused it
-	Err        error         // of an opening: the last failure; never logged by LogValue
+	Err        error         // of an opening: the last failure; LogValue leaves it out
 }
 
 // LogValue is e for log/slog. It leaves Err out, whose text may hold what must not be
@@ -83,8 +83,7 @@ func (e Event) LogValue() slog.Value {
 	return slog.GroupValue(append(attrs, logCall(e.RunID, e.Elapsed)...)...)
 }
 
-// Call is what one call met: it ran, or it was refused, or its context was over before it
-// began.
+// Call is what one call met: it ran, it was refused, or its context had ended before.
 type Call struct {
 	Dependency string
 	Tool       string
@@ -92,12 +91,12 @@ type Call struct {
 	State      State  // that the call met
 	Reason     Reason // of a refused call
 	Executed   bool
-	Probe      bool // it decided whether the circuit closes
+	Probe      bool // its outcome decided whether the circuit closes
 	Early      bool // a Monitor's check during the cooldown, not a call of the circuit
-	Stale      bool // the circuit had moved on: its outcome decided nothing
+	Stale      bool // its outcome came after its epoch
 	Verdict    Verdict
 	Elapsed    time.Duration
-	RetryAt    time.Time // of a refused call: when it may be tried again
+	RetryAt    time.Time // of a refused call: when it may run at the latest
 	Err        error     // what the caller got, joined with a *PanicError if Classify panicked
 }
 
@@ -221,7 +220,7 @@ func (p *pace) next(dependency string, reason Reason) (skipped int, due bool) {
 
 type runIDKey struct{}
 
-// WithRunID returns a context that names the run of an agent, for events and logs.
+// WithRunID returns a context that carries the id of an agent's run, for events and logs.
 func WithRunID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, runIDKey{}, id)
 }
@@ -232,11 +231,11 @@ func RunID(ctx context.Context) string {
 	return id
 }
 
-// outbox holds the events of a circuit that are not delivered yet, so that OnEvent hears
-// them in order, one at a time, with no lock held. The circuit's mutex guards it.
+// outbox holds the queued events of a circuit until they are delivered: in order, one at a time,
+// with no lock held. The circuit's mutex guards it.
 type outbox struct {
 	events     []queuedEvent
-	delivering bool
+	delivering bool // a goroutine is in OnEvent
 }
 
 type queuedEvent struct {
@@ -244,8 +243,8 @@ type queuedEvent struct {
 	event Event
 }
 
-// post puts into the outbox what happened between two published states; e has what only the
-// caller knows. The caller holds c.mu and calls deliver after giving it up.
+// post queues the event of the step from before to after, if there is one. e has what only the
+// caller knows. The caller holds c.mu, and calls deliver after it has released it.
 func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 	if c.onEvent == nil || before.State == after.State && before.override == after.override {
 		return
@@ -276,14 +275,14 @@ func (c *circuit) post(ctx context.Context, before, after *state, e Event) {
 	c.out.events = append(c.out.events, queuedEvent{context.WithoutCancel(ctx), e})
 }
 
-// deliver hands out what is in the outbox, unless somebody does already. It must be called
-// with no lock held.
+// deliver calls OnEvent for each queued event, unless another goroutine does so already. The
+// caller holds no lock.
 func (c *circuit) deliver() {
 	for c.deliverOne() {
 	}
 }
 
-// deliverAside is deliver in a goroutine of its own, for those whom OnEvent must not hold up.
+// deliverAside is deliver in a goroutine of its own, for callers that OnEvent must not block.
 func (c *circuit) deliverAside() {
 	if c.onEvent == nil {
 		return
@@ -305,7 +304,7 @@ func (c *circuit) deliverOne() bool {
 		return false
 	}
 	next := c.out.events[0]
-	c.out.events[0] = queuedEvent{} // or its context would stay in memory
+	c.out.events[0] = queuedEvent{} // otherwise its context stays in memory
 	c.out.events = c.out.events[1:]
 	c.out.delivering = true
 	c.mu.Unlock()
@@ -315,25 +314,25 @@ func (c *circuit) deliverOne() bool {
 		c.mu.Lock()
 		c.out.delivering = false
 		c.mu.Unlock()
-		if !returned { // Goexit ends this goroutine, not the events behind
+		if !returned { // Goexit ends this goroutine, but not the events after this one
 			c.deliver()
 		}
 	}()
-	c.safely(func() { next.event.RunID = RunID(next.ctx) }) // because the context may be a user's
+	c.safely(func() { next.event.RunID = RunID(next.ctx) }) // the context may be a user's
 	c.safely(func() { c.onEvent(next.ctx, next.event) })
 	returned = true
 	return true
 }
 
-// safely runs code of the user, whose panic must neither be lost nor cost the caller its
-// result. It returns nil if f returned.
+// safely runs code of the user. A panic of f is counted and returned, so that the caller keeps its
+// own result. safely returns nil if f returned. Goexit passes through.
 func (c *circuit) safely(f func()) (p *PanicError) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		if v := recover(); v != nil { // else Goexit, which nothing can stop
+		if v := recover(); v != nil { // nil after Goexit, which nothing can stop
 			c.hookPanics.Add(1)
 			p = &PanicError{Value: v, Stack: debug.Stack()}
 		}

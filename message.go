@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// tell returns b with its message, or with that of the Tool where it has one to give.
+// tell returns b with the default message, or with that of Tool.Message if it returns one.
 func tell(c *ToolCircuit, b Blocked, e *OpenError) Blocked {
 	text := message(b, e, c.tool)
 	if c.tool.Message != nil {
@@ -19,12 +19,14 @@ func tell(c *ToolCircuit, b Blocked, e *OpenError) Blocked {
 	return b
 }
 
-// message returns the text of b, in under 60 words where each name is one. It says what happened, that
-// nothing was executed, why, until when, what to leave and what to do now. It never invites an
-// immediate retry, because a model accepts (juspay/neurolink#899), and never forbids without an end,
-// because a model obeys for the rest of its session (NousResearch/hermes-agent#56833). No word in it
-// comes from a dependency. e is the refusal or, of a failed call, the one that the next call would
-// meet, nil if none.
+// message returns the text of b, in under 60 words if each name is one word. It says what
+// happened, that nothing was executed, why, until when, what not to do and what to do now. e is
+// the refusal. For a failed call it is the refusal that the next call would meet, nil if none.
+//
+//   - It never invites an immediate retry, because a model accepts (juspay/neurolink#899).
+//   - It never forbids anything without an end, because a model obeys for the rest of its session
+//     (NousResearch/hermes-agent#56833).
+//   - No word in it comes from a dependency.
 func message(b Blocked, e *OpenError, t *Tool) string {
 	tool, dependency := cmp.Or(b.Tool, "This tool"), cmp.Or(b.Dependency, "its dependency")
 	if b.Reason == ReasonCallFailed {
@@ -60,7 +62,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case b.Cause == "" || b.Cause.effect() == EffectHeal:
 			why = "this run sent the same call to " + dependency + " before, with the same result"
 			instead = "use the result you have"
-		case b.Cause.effect() == EffectCount: // other arguments mend no outage, and may pay twice
+		case b.Cause.effect() == EffectCount: // other arguments do not end an outage, and may pay twice
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
 			others = "other tools remain usable"
 			if t.SideEffects {
@@ -70,7 +72,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
 			instead = cmp.Or(mends[b.Cause], "change the arguments")
 		}
-	case ReasonBudgetExhausted: // which is that of all tools
+	case ReasonBudgetExhausted: // the budget is that of all tools
 		switch b.Cause {
 		case KindDeadline:
 			why = "this run has no time left to call " + dependency
@@ -154,7 +156,7 @@ func failureMessage(b Blocked, e *OpenError, t *Tool, tool, dependency string) s
 	return sentences(tool+what+why, doubt, hope, ban, do)
 }
 
-// causes has what a dependency did, by the kind of its failure.
+// causes says what a dependency did, by the kind of the failure.
 var causes = map[Kind]string{
 	KindTimeout:      "did not answer in time",
 	KindDeadline:     "did not answer by the deadline",
@@ -169,17 +171,17 @@ var causes = map[Kind]string{
 	KindUnknown:      "failed for unknown reasons",
 }
 
-// mends has what can mend a failure beside other arguments.
+// mends says what can correct a failure, if not other arguments.
 var mends = map[Kind]string{
 	KindUnauthorized: "let the user sign in",
 	KindNotFound:     "look for what there is",
 	KindConflict:     "look at the present state",
 }
 
-// plain returns k as what a dependency did.
+// plain returns what a dependency did to cause kind k.
 func plain(k Kind) string { return cmp.Or(causes[k], "failed") }
 
-// evidence returns what the circuit went by. "In a row" is the threshold's alone.
+// evidence returns what the circuit has counted. Only the threshold counts "in a row".
 func evidence(b Blocked, e *OpenError) string {
 	switch {
 	case e.capped:
@@ -194,7 +196,7 @@ func evidence(b Blocked, e *OpenError) string {
 	return " (" + count(b.Failures, "failure") + ")"
 }
 
-// options returns a sentence with what to do in place of the call: first, unless it is empty, then
+// options returns a sentence on what to do instead of the call: first, if it is not empty, then
 // the two best of b's NextActions.
 func options(b Blocked, first string) string {
 	var steps []string
@@ -217,8 +219,8 @@ func options(b Blocked, first string) string {
 	return strings.Join(steps, ", or ")
 }
 
-// wait returns how long something lasts, in seconds and until when, with the day where the time alone
-// could be another day's.
+// wait returns for how many seconds, and until when, something lasts. From a day on it includes
+// the date.
 func wait(seconds int64, until time.Time) string {
 	layout := "15:04:05 MST"
 	if seconds >= 24*60*60 {
@@ -230,7 +232,7 @@ func wait(seconds int64, until time.Time) string {
 // seconds returns b's RetryAfterMS in seconds, rounded up.
 func seconds(b Blocked) int64 { return (b.RetryAfterMS + 999) / 1000 }
 
-// count returns n and noun, in the plural where n is not 1.
+// count returns n and noun, which is plural unless n is 1.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -238,8 +240,8 @@ func count(n int, noun string) string {
 	return fmt.Sprint(n, " ", noun)
 }
 
-// sentences makes each text that is not empty a sentence. The first may begin with a name and so
-// stays as it is spelled.
+// sentences makes a sentence of each text that is not empty. It keeps the first letter of the
+// first, because that may be a name.
 func sentences(first string, more ...string) string {
 	text := first + "."
 	for _, s := range more {
@@ -250,16 +252,17 @@ func sentences(first string, more ...string) string {
 	return text
 }
 
-// stayAway writes into b that the tool is not to be called for that long. The moment is told from now
-// on, because the wall clock may have jumped since the circuit opened (freenet/freenet-core#2976).
+// stayAway writes into b that the tool must not be called for d. RetryAt counts from now, because
+// the wall clock may have jumped since the circuit opened (freenet/freenet-core#2976).
 func (b *Blocked) stayAway(now time.Time, d time.Duration) {
 	b.RetryAfterMS = max(ceil(d, time.Millisecond), 1)
 	b.RetryAt = ptr(wholeSecond(now.Add(d)))
 }
 
-// hint returns how long a model is told to wait. It is what e says or, if that was computed, up to the
-// share Jitter of the full wait longer: those who obey would otherwise return at one moment. Of the
-// time that a probe takes nobody knows the full length, so there it is the share of what e says.
+// hint returns how long a model is told to wait: e's RetryAfter. If that was computed, a part of
+// up to the share Jitter of the full wait is added, because models that obey would otherwise
+// return at one moment. While a probe runs the full wait is not known, and the share is that of
+// RetryAfter.
 func (c *ToolCircuit) hint(e *OpenError) time.Duration {
 	left, full := e.RetryAfter(), e.wait
 	if left == 0 || e.jitter == 0 {
@@ -272,17 +275,17 @@ func (c *ToolCircuit) hint(e *OpenError) time.Duration {
 	return left + min(more, math.MaxInt64-left)
 }
 
-// spread returns a number in [0, 1) that depends on Options.Seed, the dependency and how often it was
-// called. Steps of the golden ratio lie evenly, however many there are.
+// spread returns a number in [0, 1) that depends on the circuit and on how often it was called.
+// Steps of the golden ratio lie evenly, however many there are.
 func (c *circuit) spread() float64 {
 	n := c.salt() + c.hints.Add(1)*0x9E3779B97F4A7C15
 	return float64(n>>11) / (1 << 53)
 }
 
-// detail writes into b what the tool itself says about err.
+// detail writes into b what the tool tells the model about err.
 func (c *ToolCircuit) detail(b *Blocked, err error) {
 	if b.Cause == KindInvalid {
-		c.safely(func() { b.Detail, _ = invalidText(err) }) // because methods of err may panic
+		c.safely(func() { b.Detail, _ = invalidText(err) }) // methods of err may panic
 	}
 	if c.tool.Detail != nil {
 		c.safely(func() { b.Detail = cmp.Or(c.tool.Detail(err), b.Detail) })
@@ -290,7 +293,7 @@ func (c *ToolCircuit) detail(b *Blocked, err error) {
 	b.Detail = cut(strings.ToValidUTF8(b.Detail, "\uFFFD"), 500)
 }
 
-// cut returns the runes of text that have room in n bytes.
+// cut returns the longest beginning of text that has whole runes and at most n bytes.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// ErrCallTimeout is what every [CallTimeoutError] is.
+// ErrCallTimeout is what every [CallTimeoutError] is, for errors.Is.
 var ErrCallTimeout = errors.New("toolcircuit: call timed out")
 
-// CallTimeoutError is an error that came back after the circuit's own deadline,
-// Policy.CallTimeout, had passed. It is [ErrCallTimeout] and [context.DeadlineExceeded].
+// CallTimeoutError is the error of a call that came back after Policy.CallTimeout. It is
+// [ErrCallTimeout] and [context.DeadlineExceeded].
 type CallTimeoutError struct {
 	Dependency string
-	After      time.Duration // the deadline, from the start of the call
-	Err        error         // what the tool returned, nil if it is still running
+	After      time.Duration // CallTimeout, from the start of the call
+	Err        error         // what the tool returned; nil while it runs
 }
 
 func (e *CallTimeoutError) Error() string {
@@ -34,20 +34,20 @@ func (e *CallTimeoutError) Is(target error) bool {
 	return target == ErrCallTimeout || target == context.DeadlineExceeded
 }
 
-// Timeout returns true, as net.Error wants it of a timeout.
+// Timeout returns true, as net.Error asks of a timeout.
 func (e *CallTimeoutError) Timeout() bool { return true }
 
 // Unwrap returns Err.
 func (e *CallTimeoutError) Unwrap() error { return e.Err }
 
-// Abandon is for a tool that ignores its context. What it returns runs tool in a goroutine
-// of its own, and leaves with ctx.Err() when the context ends; the late result is dropped,
-// the goroutine lives until tool returns. If the context is over already, tool does not run.
-// Wrap it inside the circuit, so that a CallTimeout
-// reaches it: Wrap(c, Abandon(tool)).
+// Abandon is for a tool that ignores its context. The function that it returns runs tool in a
+// goroutine of its own, and returns ctx.Err() as soon as the context ends. The late result is
+// dropped, and the goroutine lives until tool returns. If the context has already ended, tool does
+// not run. Put Abandon inside the circuit, so that CallTimeout reaches it: Wrap(c, Abandon(tool)).
 //
-// A panic of tool while the caller waits happens in the caller, as a [*PanicError], and so
-// does runtime.Goexit; later ones are dropped, as in http.TimeoutHandler. A nil tool panics.
+// While the caller waits, a panic of tool becomes a panic of the caller, with a [*PanicError], and
+// runtime.Goexit ends the caller's goroutine. Later ones are dropped, as in http.TimeoutHandler. A
+// nil tool panics.
 func Abandon[In, Out any](tool func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
 	if tool == nil {
 		panic("toolcircuit: Abandon: tool is nil")
@@ -99,26 +99,26 @@ func Abandon[In, Out any](tool func(context.Context, In) (Out, error)) func(cont
 	}
 }
 
-// PanicError is a panic that happened where nobody could recover it: in a goroutine of
-// Abandon, or in a hook.
+// PanicError is a panic that happened where its caller could not recover it: in a goroutine of
+// Abandon or in a hook.
 type PanicError struct {
-	Value any    // what panic was called with
-	Stack []byte // as debug.Stack gives it
+	Value any    // the argument of panic
+	Stack []byte // from debug.Stack
 }
 
-// Error has the value and the stack.
+// Error returns the value and the stack.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v\n\n%s", e.Value, e.Stack)
 }
 
-// Unwrap returns the value if it is an error, else nil.
+// Unwrap returns Value if it is an error, otherwise nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// withDeadline returns the context of one call, which ends after d with DeadlineExceeded and
-// with cause as its cause.
+// withDeadline returns the context of one call. It ends after d, with DeadlineExceeded and the
+// given cause.
 func withDeadline(ctx context.Context, st *settings, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	if !st.injected {
 		return context.WithTimeoutCause(ctx, d, cause)
@@ -134,10 +134,9 @@ func withDeadline(ctx context.Context, st *settings, d time.Duration, cause erro
 	}
 }
 
-// timedContext ends by an injected clock. The clock's own contexts will not do: they race,
-// and their deadline of 1970 would be believed by the network. The done channel is not that
-// of the context inside, so that contexts derived from this one take its Err, and the cause
-// from inside.
+// timedContext ends by an injected clock. The clock's own contexts do not serve: they race, and
+// the network would take their deadline of 1970 for real time. Contexts derived from this one take
+// Err from it, because its done channel is its own, and the cause from the context inside.
 type timedContext struct {
 	context.Context
 	cancel context.CancelCauseFunc

@@ -6,18 +6,21 @@ import (
 	"time"
 )
 
-// Wait returns nil once this tool's call would be let through. It takes nothing: callers
-// that wake together compete for the probe like any others.
+// Wait returns nil once a call of this tool would run. It does not reserve the probe: callers that
+// wake at one moment compete for it. Safe for concurrent use.
 //
-// It returns the refusal, an [*OpenError], at once where waiting cannot help: the rest of the
-// cooldown is longer than the time until ctx's deadline, or a manual override keeps the circuit
-// open. A context's deadline is real time, and so is the time until it, whatever
-// Options.Clock says. When ctx ends Wait returns ctx.Err(). The wait for another's probe may
-// end sooner than its lease, so it is never given up in advance. Safe for concurrent use.
+// When ctx ends, Wait returns ctx.Err(). It returns the refusal, an [*OpenError], at once if
+// waiting cannot help:
+//
+//   - an operator's override keeps the circuit open
+//   - the circuit is open and ctx's deadline comes before the end of its cooldown. A deadline is
+//     real time, whatever Options.Clock says
+//
+// Wait does not give up while another call is the probe, because a probe may end before its lease.
 func (c *ToolCircuit) Wait(ctx context.Context) error {
 	c.mustHave(ctx)
 	if ctx.Err() == nil {
-		c.touch(ctx) // the record of a circuit in a Fleet may say more
+		c.touch(ctx) // in a Fleet the store may know more
 	}
 	for ctx.Err() == nil {
 		changed := c.changes() // before the look, so that no change is missed
@@ -38,19 +41,21 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Monitor probes the dependency from the caller's goroutine until ctx ends, whose error it
-// returns. Whenever a probe is due it runs check as that probe; if that says nothing, it
-// sleeps for one Policy.Cooldown. With every > 0 it also runs check each every during a
-// cooldown that the dependency did not ask for: an answer ends what is left of it, and
-// anything else changes nothing.
+// Monitor probes the dependency until ctx ends, and returns ctx.Err(). It runs check in the
+// caller's goroutine:
 //
-// The outcomes of check are judged like a call's, except that kinds that prove an answer
-// (invalid, unauthorized, not_found, conflict) are healthy. An error marked [Invalid] proves
-// none. While the circuit is closed or overridden Monitor sleeps. A check that always fails
-// keeps the circuit open, also for tools with SideEffects.
+//   - as the probe, once the cooldown is over. If the outcome is ignored, Monitor sleeps for one
+//     Policy.Cooldown
+//   - with every > 0, also each every during a cooldown, unless the dependency itself asked for
+//     the wait. An answer ends the rest of the cooldown, and any other outcome changes nothing
 //
-// A negative every is an error; a nil ctx or check panics. A panic of a probe counts; any panic
-// of check passes through and so ends Monitor.
+// Monitor sleeps while the circuit is closed or overridden. The outcomes of check are judged like
+// a call's, with one difference: kinds that prove an answer (invalid, unauthorized, not_found,
+// conflict) are healthy, except for an error marked [Invalid]. A check that always fails keeps the
+// circuit open, also for tools with SideEffects.
+//
+// A negative every is an error. A nil ctx or check panics. A panic of check passes through and
+// ends Monitor. In a probe it counts as a failure.
 func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check func(context.Context) error) error {
 	c.mustHave(ctx)
 	if check == nil {
@@ -59,7 +64,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 	if every < 0 {
 		return fmt.Errorf("toolcircuit: Monitor: every: got %v, want 0 or more", every)
 	}
-	m := &ToolCircuit{c.circuit, &Tool{Name: c.tool.Name, monitor: true}} // without SideEffects
+	m := &ToolCircuit{c.circuit, &Tool{Name: c.tool.Name, monitor: true}} // without SideEffects, so that it is not the last to probe
 	for ctx.Err() == nil {
 		changed := m.changes()
 		s := m.state.Load()
@@ -67,7 +72,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 		switch {
 		case s.override != OverrideNone || s.State == StateClosed:
 			m.sleep(ctx, 0, changed)
-		case refusal == nil: // a probe is due
+		case refusal == nil: // it can be the probe
 			p, err := m.Allow(ctx)
 			if err == nil && m.probe(ctx, &p, check).Effect == EffectIgnore {
 				m.sleep(ctx, s.Cooldown, nil)
@@ -91,7 +96,7 @@ func (c *ToolCircuit) probe(ctx context.Context, p *Permit, check func(context.C
 	return v
 }
 
-// changes returns a channel that the next published change of the circuit closes.
+// changes returns a channel that is closed when the next change of the state is published.
 func (c *circuit) changes() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +106,8 @@ func (c *circuit) changes() <-chan struct{} {
 	return c.changed
 }
 
-// sleep returns when ctx ends, something changes or, with d > 0, d is over: only then it
-// reports true.
+// sleep returns when ctx ends, when changed is closed, or after d, if d is positive. It reports
+// whether d is over.
 func (c *circuit) sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	var over <-chan time.Time
 	if d > 0 {
