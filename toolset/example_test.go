@@ -2,6 +2,7 @@ package toolset_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -118,4 +119,53 @@ func ExampleSession() {
 	// Output:
 	// call_failed not_found
 	// repeated_call not_found
+}
+
+// A loop of your own that ends although its model does not: it reads StopReason after each step.
+func ExampleSession_StopReason() {
+	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}, Default: &toolcircuit.Policy{FailureThreshold: 1}}, toolset.Options{})
+	if err != nil {
+		panic(err)
+	}
+	type call struct {
+		tool      string
+		arguments json.RawMessage
+	}
+	run := func(ctx context.Context, c call) (string, error) { return "", &toolcircuit.HTTPError{StatusCode: 503} }
+	model := func(tools []Tool, results []string) (*call, string) { // calls whatever it is offered
+		if len(tools) == 0 {
+			return nil, fmt.Sprintf("no answer, after %d results", len(results))
+		}
+		return &call{tools[0].Name(), json.RawMessage(`{}`)}, ""
+	}
+	tools := []Tool{{"web_search"}}
+
+	turn := func(ctx context.Context, session *toolset.Session) (string, error) {
+		session.NextTurn() // new input from the user
+		var results []string
+		for {
+			offered := toolset.Visible(ctx, set, tools, Tool.Name)
+			if session.StopReason().Reason != "" {
+				offered = nil // a result said endTurn: let the model answer
+			}
+			call, answer := model(offered, results)
+			if call == nil {
+				return answer, nil
+			}
+			result, err := toolset.DoResult(ctx, set, call.tool, call.arguments, func(ctx context.Context) (string, error) { return run(ctx, *call) })
+			if err != nil {
+				return "", err // the run itself was canceled or interrupted
+			}
+			text, _ := json.Marshal(result)
+			results = append(results, string(text))
+		}
+	}
+
+	session, err := set.Session("run-1", toolset.Limits{Refused: 3})
+	if err != nil {
+		panic(err)
+	}
+	defer session.Close()
+	fmt.Println(turn(toolset.WithSession(context.Background(), session), session))
+	// Output: no answer, after 4 results <nil>
 }
