@@ -389,6 +389,7 @@ func TestFlapping(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	key := "brk1:{" + tool + "}"
 	cooldown := func() float64 { // ms
+		s.eventually(3*time.Second, "the opening is told", func() bool { return s.record(key)["u"] != "" })
 		record := s.record(key)
 		opened, err := strconv.ParseFloat(record["o"], 64)
 		require.NoError(t, err)
