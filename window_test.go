@@ -138,6 +138,9 @@ func TestWindowSlides(t *testing.T) {
 			{all(add(-time.Hour), calls(3, errDown), holds(3, 3), add(15*time.Second), holds(3, 3)), closed},
 			{all(add(time.Second), holds(0, 0)), closed},
 		}},
+		{"a slot before its beginning is one of its own", byRate, []step{
+			{all(add(-time.Second/2), call(errDown), add(15*time.Second), holds(1, 1), add(time.Second/2), holds(0, 0)), closed},
+		}},
 		{"calls from what is now the future are not within it", byRate, []step{
 			{all(calls(3, errDown), add(-10*time.Second), holds(0, 0)), closed},
 			{all(call(nil), add(10*time.Second), holds(3, 4)), closed},
