@@ -8,16 +8,15 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// Permit is the right to make one call of a tool, from [Set.Allow]. It is used as
-// [toolcircuit.Permit] is, and must not be copied: it ends with Settle or Release, from any
-// goroutine; the first of them wins. A Permit that is dropped without either keeps its slot of
-// MaxInFlight.
+// Permit is the right to make one call of a tool, from [Set.Allow]. Use it as
+// [toolcircuit.Permit]: end it with Settle or Release, from any goroutine. The first of them
+// decides. Do not copy it. A Permit that ends with neither keeps its slot of MaxInFlight.
 //
-// The call of a tool that is not guarded has a Permit too. It tells the session, if there is one,
-// and its outcome is judged by Options.Classify and the rules, but nothing records it.
+// A call of a tool that is not guarded has a Permit, too. It is told to the session, if there is
+// one, and Options.Classify and the rules judge its outcome, but nothing is recorded.
 type Permit struct {
 	over    atomic.Bool
-	given   atomic.Bool // the context of a tool that is not guarded
+	given   atomic.Bool // Context was called; only for a tool that is not guarded
 	set     *Set
 	tool    string
 	member  *member // nil: the tool is not guarded
@@ -25,7 +24,7 @@ type Permit struct {
 	of      toolcircuit.Permit
 }
 
-// Allow asks for one call of a tool in two steps, where [Do] cannot enclose it:
+// Allow asks for one call of a tool in two steps, for code that [Do] cannot enclose:
 //
 //	permit, err := set.Allow(ctx, tool, args)
 //	if err != nil {
@@ -35,16 +34,16 @@ type Permit struct {
 //	value, err := call(permit.Context(ctx))
 //	verdict, err := permit.Settle(ctx, value, err)
 //
-// args are the arguments of the call, for a session to compare: any value that JSON can
-// hold, or [Unknown]. Allow returns a permit, the refusal (a [*toolcircuit.OpenError]), or the
-// error of a ctx that has already ended. A call of a tool that is not guarded may run all the same
-// under such a ctx, as if there were no Set.
+// args are the arguments of the call, which a session compares: any value that JSON can hold, or
+// [Unknown]. Allow returns a Permit, or a [*toolcircuit.OpenError] if the call is refused, or the
+// error of a ctx that has already ended. Exception: a call of a tool that is not guarded may run
+// under such a ctx.
 func (s *Set) Allow(ctx context.Context, tool string, args any) (p Permit, err error) {
 	err = p.begin(ctx, s, tool, args)
 	return
 }
 
-// begin is Allow. It leaves p without a Set if the call is refused.
+// begin is Allow. If the call is refused, p has no Set.
 func (p *Permit) begin(ctx context.Context, s *Set, tool string, args any) (err error) {
 	if s == nil || ctx == nil {
 		panic("toolset: the Set or ctx is nil")
@@ -55,7 +54,7 @@ func (p *Permit) begin(ctx context.Context, s *Set, tool string, args any) (err 
 		}
 	}
 	defer func() {
-		if p.set == nil { // also if code of the user's ended the goroutine
+		if p.set == nil { // also if code of the user ended the goroutine
 			p.leave(ctx, outcome{err: err})
 		}
 	}()
@@ -69,8 +68,8 @@ func (p *Permit) begin(ctx context.Context, s *Set, tool string, args any) (err 
 	return err
 }
 
-// enter takes a slot of the tool's dependency. It returns the circuit as the tool sees it, nil
-// if the tool is not guarded.
+// enter takes a slot of the tool's dependency. It returns the circuit as the tool sees it, nil if
+// the tool is not guarded.
 func (p *Permit) enter(ctx context.Context, s *Set, tool string) (*toolcircuit.ToolCircuit, error) {
 	for {
 		t, d, m := s.lookup(ctx, tool)
@@ -80,7 +79,7 @@ func (p *Permit) enter(ctx context.Context, s *Set, tool string) (*toolcircuit.T
 		left, busy := m.enter(d.MaxInFlight)
 		switch {
 		case left:
-			s.create(ctx, tool) // which waits until the member is out of the way
+			s.create(ctx, tool) // waits until eviction has removed or kept the member
 		case busy:
 			return nil, s.busy(ctx, tool, m.as(t))
 		default:
@@ -90,7 +89,7 @@ func (p *Permit) enter(ctx context.Context, s *Set, tool string) (*toolcircuit.T
 	}
 }
 
-// leave gives back the slot and tells the session what came of the call.
+// leave gives the slot back and tells the session the outcome.
 func (p *Permit) leave(ctx context.Context, o outcome) {
 	if p.member != nil {
 		p.member.leave()
@@ -100,19 +99,20 @@ func (p *Permit) leave(ctx context.Context, o outcome) {
 	}
 }
 
-// Settle judges what came of the call and records it, as [toolcircuit.Permit.Settle] does, and
-// tells the session. Pass a nil value where no Classifier and no session reads it.
+// Settle judges the outcome of the call and records it, as [toolcircuit.Permit.Settle] does, and
+// tells the session. Only a Classifier and a session read value, and Settle itself if value is
+// [toolcircuit.Judged]; otherwise pass nil.
 func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, forCaller error) {
 	if ctx == nil {
 		panic("toolset: Permit.Settle: ctx is nil")
 	}
 	if p.set == nil || p.over.Swap(true) {
-		return p.of.Settle(ctx, value, err) // which knows the verdict, if there was one
+		return p.of.Settle(ctx, value, err) // it knows the verdict, if there is one
 	}
 	return p.settle(ctx, value, err)
 }
 
-// settle is Settle of the first caller.
+// settle is Settle for the first who ends the permit.
 func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircuit.Verdict, forCaller error) {
 	if p.session == nil {
 		if p.member != nil {
@@ -127,8 +127,8 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircui
 	return v, forCaller
 }
 
-// judge settles the call with its circuit. That of a tool that is not guarded is judged by a
-// circuit of its own, which nothing hears of, unless there is nothing to ask.
+// judge settles the call with its circuit. For a tool that is not guarded it uses a circuit that
+// nobody else sees, if there is anything to judge.
 func (p *Permit) judge(ctx context.Context, value any, err error) (toolcircuit.Verdict, error) {
 	if p.member == nil {
 		if _, ok := value.(toolcircuit.Judged); !ok && err == nil && !p.set.classifies {
@@ -142,8 +142,8 @@ func (p *Permit) judge(ctx context.Context, value any, err error) (toolcircuit.V
 // noReturn is the verdict on a call that did not return.
 var noReturn = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}
 
-// Release hands the permit back unused: nothing is recorded, and the slot of a probe is free
-// for the next caller. After Settle it does nothing.
+// Release gives the permit back unused. Nothing is recorded, and the next caller can take the slot
+// of a probe. After Settle it does nothing.
 func (p *Permit) Release() {
 	if p.set == nil || p.over.Load() || p.over.Swap(true) {
 		return
@@ -152,39 +152,40 @@ func (p *Permit) Release() {
 	p.of.Release()
 }
 
-// Context returns ctx as the operation of the call should have it: as
-// [toolcircuit.Permit.Context] says, and [IdempotencyKey] knows which call it is in.
+// Context returns the context for the operation of the call, as [toolcircuit.Permit.Context] does.
+// With it [IdempotencyKey] knows the call.
 func (p *Permit) Context(ctx context.Context) context.Context {
 	if p.set != nil && p.member == nil && ctx != nil && (p.over.Load() || p.given.Swap(true)) {
 		panic("toolset: Permit.Context: called twice, or after Settle or Release")
 	}
-	return p.session.in(p.of.Context(ctx)) // which checks the rest
+	return p.session.in(p.of.Context(ctx)) // checks the rest
 }
 
-// Probe reports whether this call decides if the circuit closes. A caller can renew its
-// connection first.
+// Probe reports whether the outcome of this call decides whether the circuit closes. A caller can
+// renew its connection first.
 func (p *Permit) Probe() bool { return p.of.Probe() }
 
 // Do is [toolcircuit.Do] for a tool of a Set, with args as in [Set.Allow]. If the tool is not
-// guarded, op just runs, unless the [Session] of ctx refuses.
+// guarded, op runs unless the [Session] of ctx refuses.
 func Do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (T, error) {
 	value, _, _, err := do(ctx, s, tool, args, op)
 	return value, err
 }
 
-// do is Do with the verdict, which is zero if nothing ran, and with the call of the session, if any.
+// do is Do with the verdict, which is zero if op did not run, and with the call of the session, if
+// any.
 func do[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (value T, v toolcircuit.Verdict, c *call, err error) {
 	if op == nil {
 		panic("toolset: Do: op is nil")
 	}
-	var p Permit // made in place: it is larger than what a function returns fast
+	var p Permit // declared here, because a function returns one this large slowly
 	if err = p.begin(ctx, s, tool, args); err != nil {
 		return value, v, nil, err
 	}
 	c = p.session
 	began := false
 	defer func() {
-		if !began { // a context of the user's ended the goroutine
+		if !began { // the caller's context ended the goroutine
 			p.Release()
 			return
 		}
@@ -192,7 +193,7 @@ func do[T any](ctx context.Context, s *Set, tool string, args any, op func(conte
 		if _, ok := any(value).(toolcircuit.Judged); ok || p.session != nil || s.classifies {
 			seen = value
 		}
-		v, err = p.settle(ctx, seen, err) // nobody else has p
+		v, err = p.settle(ctx, seen, err) // not Settle: nobody else has p
 	}()
 	inner := p.Context(ctx)
 	began, err = true, toolcircuit.ErrNoReturn
@@ -200,8 +201,8 @@ func do[T any](ctx context.Context, s *Set, tool string, args any, op func(conte
 	return
 }
 
-// Wrap is [toolcircuit.Wrap] for a tool of a Set, looked up at each call. What the tool is
-// given are the arguments of the call.
+// Wrap is [toolcircuit.Wrap] for a tool of a Set. The tool is looked up at each call. Its input is
+// the arguments of the call.
 func Wrap[In, Out any](s *Set, tool string, fn func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
 	if s == nil || fn == nil {
 		panic("toolset: Wrap: the Set or the tool is nil")
@@ -218,7 +219,7 @@ func (s *Set) busy(ctx context.Context, tool string, c *toolcircuit.ToolCircuit)
 	return e
 }
 
-// report tells OnCall of a refusal that no circuit made.
+// report tells OnCall about a refusal that no circuit made.
 func (s *Set) report(ctx context.Context, tool string, e *toolcircuit.OpenError) {
 	if s.onCall == nil {
 		return
@@ -237,7 +238,7 @@ func (s *Set) report(ctx context.Context, tool string, e *toolcircuit.OpenError)
 	})
 }
 
-// safely runs a hook whose panic must not cost the caller its result.
+// safely runs a hook, whose panic must not cost the caller its result.
 func (s *Set) safely(hook func()) {
 	defer func() {
 		if recover() != nil {

@@ -73,8 +73,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// reached returns a function that reports whether a dependency is any tool's, excluded ones
-// included: they may come back.
+// reached returns a function that reports whether a dependency belongs to any tool. Excluded tools
+// count, because they may come back.
 func (c Config) reached() func(name string) bool {
 	monitored, used := newNames(c.Monitored), map[string]bool{}
 	for name, t := range c.Tools {
@@ -86,8 +86,8 @@ func (c Config) reached() func(name string) bool {
 	}
 }
 
-// listed returns a function that reports whether a tool has an entry or is in one of the lists, so
-// that it may be an alternative.
+// listed returns a function that reports whether a tool has an entry in Tools or matches one of
+// the lists, so that it may be an alternative.
 func (c Config) listed() func(name string) bool {
 	monitored, excluded := newNames(c.Monitored), newNames(c.Excluded)
 	return func(name string) bool {
@@ -96,7 +96,7 @@ func (c Config) listed() func(name string) bool {
 	}
 }
 
-// checkPolicy returns what [toolcircuit.Policy.Validate] does, with the path in the config. A nil
+// checkPolicy returns [toolcircuit.Policy.Validate]'s error with the path in the config. A nil
 // policy is valid.
 func checkPolicy(where string, p *toolcircuit.Policy) error {
 	if p == nil {
@@ -112,7 +112,7 @@ func checkPolicy(where string, p *toolcircuit.Policy) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// checkNames returns an error if a list is none of different names and patterns.
+// checkNames returns an error for an item of a list that is no name or pattern, or is there twice.
 func checkNames(where string, list []string) error {
 	for i, name := range list {
 		switch _, err := path.Match(name, ""); {

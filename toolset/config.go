@@ -16,78 +16,79 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/strict"
 )
 
-// Config says which tools of an agent are guarded, and how. It is data: JSON both ways,
-// durations as "30s", every field optional. The zero Config guards nothing. The example of
-// [Load] has every field.
+// Config says which tools of an agent are guarded, and how. It is data: it goes to JSON and back,
+// with durations as "30s", and every field is optional. The zero Config guards nothing. The
+// example of [Load] has every field.
 //
-// A tool is guarded if it has an entry in Tools or matches Monitored, and does not match
-// Excluded. A tool that nobody listed is never refused.
+// A tool is guarded if it has an entry in Tools or matches Monitored, and does not match Excluded.
+// A circuit never refuses a tool that is not guarded. A [Session] may.
 //
 // In Go each policy is complete. In JSON a policy has only the fields that it changes: "default"
-// is laid over a policy with a jitter of 0.1, and the policy of a dependency over "default".
+// changes a policy with a jitter of 0.1, and the policy of a dependency changes "default".
 type Config struct {
-	// Disabled switches all guarding off. What the circuits know stays.
+	// Disabled switches all guarding off. The circuits keep what they know.
 	Disabled bool `json:"disabled,omitempty"`
 	// Default is the policy of dependencies without one of their own. Nil: Policy{Jitter: 0.1}.
-	Default *toolcircuit.Policy `json:"default,omitempty"` // before Dependencies, since UnmarshalJSON needs it first
-	// Dependencies have settings of their own, by name. Each must be some tool's: the Dependency
-	// of an entry in Tools, or a name that has no entry and matches Monitored.
+	Default *toolcircuit.Policy `json:"default,omitempty"` // before Dependencies, because UnmarshalJSON needs it first
+	// Dependencies has the settings of dependencies, by name. Each must belong to a tool: it is
+	// the Dependency of an entry in Tools, or a name that has no entry and matches Monitored.
 	Dependencies map[string]Dependency `json:"dependencies,omitempty"`
-	// Tools are the tools that need more than a name, by name.
+	// Tools has the settings of tools, by name. A tool without settings only needs to match
+	// Monitored.
 	Tools map[string]Tool `json:"tools,omitempty"`
-	// Monitored lists tools to guard, Excluded those to leave alone and never to offer: names
-	// or patterns. "*" alone matches every name. Any other pattern is one of [path.Match], where
-	// * and ? match no slash: "mcp-servers/*" matches mcp-servers/everything, and "mcp-*" does
-	// not. A tool without an entry in Tools is its own dependency. A pattern also guards names
-	// that a model invents: each makes a circuit, within MaxCircuits.
+	// Monitored lists the tools to guard, Excluded the tools that are neither guarded nor offered
+	// as an alternative. An item is a name or a pattern. "*" alone matches every name. Any other
+	// pattern is one of [path.Match], where * and ? do not match a slash: "mcp-servers/*" matches
+	// mcp-servers/everything, and "mcp-*" does not. A tool without an entry in Tools is its own
+	// dependency. A pattern also guards names that a model invents: each makes a circuit, within
+	// MaxCircuits.
 	Monitored []string `json:"monitored,omitempty"`
 	Excluded  []string `json:"excluded,omitempty"`
-	// MaxCircuits caps the circuits kept. At the cap a new one evicts an idle, clean circuit if
-	// it finds one soon, otherwise a closed one with a streak or openings, which
-	// Snapshot.Forgotten counts. Circuits that are open, half-open or in use may exceed the cap.
+	// MaxCircuits caps the circuits kept. At the cap a new one evicts an idle, clean circuit if it
+	// finds one soon, otherwise a closed one with a streak or openings. Snapshot.Forgotten counts
+	// the latter. Circuits that are open, half-open or in use may exceed the cap.
 	//
-	// An open circuit that nobody calls any more is clean once its wait has been over for as
-	// long as its openings would take to fade in a closed one, with no probe out and no
-	// override. What goes with it is the memory that it was open: if the dependency is still
-	// down, the next outage takes FailureThreshold calls to see, where a probe takes one.
+	// An open circuit that nobody calls any more is clean if no probe runs, no override holds, and
+	// its wait has been over for as long as its openings would take to fade in a closed one. After
+	// that nobody remembers that it was open. If the dependency is still down, the next outage
+	// costs FailureThreshold calls instead of one probe.
 	//
 	// Zero: 10000.
 	MaxCircuits int `json:"maxCircuits,omitempty"`
-	// IdleAfter is the time from one look at all circuits to the next. Each new circuit looks
-	// at a few. Those that were not used since the last look and have nothing to remember go.
+	// IdleAfter is the time between two looks at all circuits. Each new circuit looks at a few of
+	// them. A circuit that was not used since the look before and remembers nothing is dropped.
 	// Zero: 1h.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
 	// Hide says which tools [Visible] leaves out. Zero: HideNever.
 	Hide Hide `json:"hide,omitempty"`
-	// HideAtLeast is the length of a whole opening below which it hides nothing, because each
-	// change of the list costs the prompt cache. Zero: hide in any.
+	// HideAtLeast is the length that a whole opening must have to hide a tool, because each change
+	// of the list costs the prompt cache. Zero: every opening hides.
 	HideAtLeast time.Duration `json:"hideAtLeast,omitempty"`
 }
 
 // Dependency has the settings of one dependency.
 type Dependency struct {
-	// Policy is the policy of its circuits. Nil: Config.Default.
+	// Policy is the policy of the dependency's circuits. Nil: Config.Default.
 	Policy *toolcircuit.Policy `json:"policy,omitempty"`
-	// MaxInFlight is the number of calls above which the next is refused as busy. Zero: no
-	// bound.
+	// MaxInFlight caps the calls under way. The next one is refused as busy. Zero: no cap.
 	MaxInFlight int `json:"maxInFlight,omitempty"`
-	// Scoped gives each scope of [WithScope] a circuit and a MaxInFlight of its own.
+	// Scoped gives each scope of [WithScope] its own circuit and MaxInFlight.
 	Scoped bool `json:"scoped,omitempty"`
 }
 
 // Tool is one tool of an agent.
 type Tool struct {
-	// Dependency is what the tool calls. Several tools may share one: the first trip blocks
-	// them all. Zero: the tool's own name.
+	// Dependency is what the tool calls. Several tools may share one: then they share its circuit.
+	// Zero: the tool's own name.
 	Dependency string `json:"dependency,omitempty"`
-	// Alternatives are other tools that can stand in, and may name this one in turn. Each must
-	// have an entry in Config.Tools or match one of the lists. A model is offered those that are
-	// neither excluded nor blocked when it reads of them.
+	// Alternatives are other tools that the model may use instead. Two tools may name each other.
+	// Each must have an entry in Config.Tools or match one of the lists. The model reads only
+	// those that are neither excluded nor blocked at that moment.
 	Alternatives []string `json:"alternatives,omitempty"`
 	// NextActions are as in [toolcircuit.Tool].
 	NextActions []toolcircuit.Action `json:"nextActions,omitempty"`
-	// SideEffects keeps the tool from being the probe while another can be. Nil: no, unless
-	// [Set.RaiseSideEffects] says otherwise.
+	// SideEffects keeps the tool from being the probe while another tool can be, and says that it
+	// changes the world, for a [Session]. Nil: no, unless [Set.RaiseSideEffects] says yes.
 	SideEffects *bool `json:"sideEffects,omitempty"`
 }
 
@@ -100,10 +101,10 @@ const (
 	HideOpen  Hide = "open"  // those whose circuit refuses every call for now
 )
 
-// Load reads a Config from JSON and checks it. An error says where, as in
-// tools.web_search.alternatives[1]. A field that Config does not have is an error, and so is a
-// name that is there twice, or a 0 that would be taken for a default. A field that is null is
-// like one that is absent.
+// Load reads a Config from JSON and checks it. Its error names the place, such as
+// tools.web_search.alternatives[1]. Null is like an absent field. These are errors, too: a field
+// that Config does not have, a name that is there twice, and a 0 that would be taken for a
+// default.
 func Load(r io.Reader) (Config, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -119,10 +120,10 @@ func Load(r io.Reader) (Config, error) {
 	return c, nil
 }
 
-// UnmarshalJSON makes c what data says, and leaves it as it is on an error. It finds what
-// Load finds in data alone; the rest is for New and Apply to find.
+// UnmarshalJSON sets c to what data says. On an error c is unchanged. It reads as [Load] does, but
+// leaves the checks of a whole Config to New and Apply.
 func (c *Config) UnmarshalJSON(data []byte) error {
-	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler has it
+	if string(bytes.TrimSpace(data)) == "null" { // changes nothing, as json.Unmarshaler asks
 		return nil
 	}
 	next, err := parseConfig(data)
@@ -145,8 +146,8 @@ func parseConfig(data []byte) (c Config, err error) {
 	return c, err
 }
 
-// base returns the policy of dependencies without one of their own. It is also what the JSON of
-// a policy is laid over.
+// base returns the policy of dependencies without one of their own. The JSON of a policy changes
+// it.
 func (c Config) base() toolcircuit.Policy {
 	if c.Default != nil {
 		return *c.Default
@@ -154,8 +155,8 @@ func (c Config) base() toolcircuit.Policy {
 	return toolcircuit.Policy{Jitter: defaultJitter}
 }
 
-// MarshalJSON writes the fields that are not zero, and of a policy those in which it differs from
-// what it is laid over. A policy that is not valid is an error.
+// MarshalJSON writes the fields that are not zero. Of a policy it writes the fields that differ
+// from the policy that it changes. A policy that is not valid is an error.
 func (c Config) MarshalJSON() ([]byte, error) {
 	type config Config
 	type dependency Dependency
@@ -190,9 +191,8 @@ func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// overlay returns the JSON that makes p of base, nil for a nil p. A 0 that stands for a default
-// of the core is written as that default where base has another value, since an absent field
-// would take that.
+// overlay returns the JSON that changes base to p, nil for a nil p. A field that is 0 in p and not
+// in base is written with the core's default, because an absent field would take base's value.
 func overlay(where string, p *toolcircuit.Policy, base toolcircuit.Policy) (json.RawMessage, error) {
 	if p == nil {
 		return nil, nil
@@ -218,16 +218,18 @@ const (
 	envExcluded  = envPrefix + "EXCLUDED"
 )
 
-// WithEnv returns c with what the environment changes. Environ has the form of [os.Environ].
+// WithEnv returns c as the environment changes it. environ has the form of [os.Environ].
 //
 //	TOOLCIRCUIT_DISABLED   a boolean of strconv.ParseBool
 //	TOOLCIRCUIT_MONITORED  names or patterns, separated by commas, in place of the list
 //	TOOLCIRCUIT_EXCLUDED   the same
 //
-// A variable that is empty is like one that is not set, except that it empties a list. Of a
-// variable that is there twice the last counts. Settings of dependencies and alternatives of tools
-// that only the replaced list reached go with it. Any other variable with this prefix is an error, so that a misspelt
-// one does not go unnoticed. An error names the variable.
+// An empty list variable empties its list. An empty TOOLCIRCUIT_DISABLED changes nothing. If a
+// variable is there twice, the last one counts. If a list is replaced, the settings of
+// dependencies and the alternatives that only the old list matched are dropped.
+//
+// Any other variable with this prefix is an error, so that a misspelt one does not go unnoticed.
+// An error names the variable.
 func (c Config) WithEnv(environ []string) (Config, error) {
 	before, listed := c.reached(), c.listed()
 	set := map[string]string{}

@@ -6,14 +6,14 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// look is the number of buckets that eviction may look at for one new circuit, so that making
-// one takes as long among many as among few.
+// look caps the buckets that one new circuit looks at, so that making a circuit takes as long
+// among many as among few.
 const look = minBuckets
 
-// makeRoom lets go of circuits that have been idle and, at the maximum, of others. First go
-// those that have nothing to remember and were not used again since the hand last came by, so
-// that a flood of new names drives out itself. Where a look finds too few of them, other closed
-// ones go: those that were used, then those that remember something. The caller holds s.mu.
+// makeRoom drops circuits that have been idle and, at the cap, others. At the cap it prefers
+// circuits that remember nothing and were not used since the cursor last came to them, so that a
+// flood of new names evicts itself. If it finds too few, it drops other closed ones: first those
+// that were used, then those that remember something. The caller holds s.mu.
 func (s *Set) makeRoom(now time.Time, p *plan) {
 	if now.Sub(s.swept) >= p.idleAfter {
 		s.swept, s.unswept = now, s.circuits.len()
@@ -43,13 +43,13 @@ func (s *Set) makeRoom(now time.Time, p *plan) {
 	}
 }
 
-// evict makes a member leave if no call is under way and it loses nothing or, with force, no
-// more than what a closed circuit remembers, which is counted.
+// evict removes m if no call is under way and m remembers nothing. With force it also removes a
+// closed circuit that remembers something, and counts it. It reports whether it did.
 func (s *Set) evict(m *member, now time.Time, force bool) bool {
 	if m.circuit.State() == toolcircuit.StateOpen || !m.retire() {
 		return false
 	}
-	snap := m.circuit.Snapshot() // only now, because until then a call could change it
+	snap := m.circuit.Snapshot() // only now: before retire a call could change it
 	closed := snap.State == toolcircuit.StateClosed
 	clean := snap.Streak == 0 && snap.Openings == 0 && snap.Window.Failures == 0
 	if !closed {
@@ -67,8 +67,8 @@ func (s *Set) evict(m *member, now time.Time, force bool) bool {
 }
 
 // faded reports whether a circuit that is not closed has been left alone for so long that its
-// openings would have faded if it had closed at the end of its wait. The wait is at most what the
-// curve gives for the last opening with all its jitter. One that the dependency asked for may be
+// openings would have faded if it had closed at the end of its wait. The wait is at most the
+// curve's for the last opening, with all jitter. A wait that the dependency asked for may be
 // longer, so the circuit must also refuse nobody now.
 func faded(snap toolcircuit.Snapshot, now time.Time) bool {
 	if !snap.RetryAt.IsZero() || snap.Override != toolcircuit.OverrideNone {

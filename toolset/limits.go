@@ -8,49 +8,48 @@ import (
 	"time"
 )
 
-// Limits are the bounds of one run. The zero value is usable: no budgets, and repeats are
+// Limits are the limits of one run. The zero value is usable: it has no budgets, and repeats are
 // refused.
 type Limits struct {
-	// Calls is the number of calls that may run. One that is refused gives back what it held
-	// until then. Zero: no bound.
+	// Calls is the number of calls that may run. A call that its circuit refuses counts only until
+	// then. Zero: no limit.
 	Calls int
-	// Time is how long after [Set.Session] calls may begin, in wall time of the Set's clock, so
-	// that the time in which the host sleeps counts. Calls under way go on: give them a context
-	// that ends. Zero: no bound.
+	// Time is how long after [Set.Session] calls may begin, in wall time of the Set's clock: the
+	// time in which the host sleeps counts. Calls under way go on, so give them a context that
+	// ends. Zero: no limit.
 	Time time.Duration
 	// Refused is the number of refused calls in one turn from which on blocked results say
-	// endTurn. A call that is refused because the run's time or calls are used up says it at once.
-	// Zero: 5.
+	// endTurn. If the run has used up its time or calls, a blocked result says so at once. Zero:
+	// 5.
 	Refused int
-	// Repeats is how many times in a row a call may fail the same way, and how many times a loop
-	// of up to four calls may give the same answers, before the next is refused. Above 1000 no
-	// loop is found. Zero: 3.
+	// Repeats is how many times in a row a call may fail the same way, or a loop of up to four
+	// calls give the same answers, before the next is refused. Above 1000 no loop is found. Zero:
+	// 3.
 	Repeats int
-	// Pause is how long Repeats holds, from the latest outcome, so that a run does not outlast an
-	// outage. Zero: 1m.
+	// Pause is how long a call is held because of Repeats, from its latest outcome. It ends,
+	// because a run may outlast an outage. Zero: 1m.
 	Pause time.Duration
-	// Poll is the pace, from start to start, at which a call may repeat an answer, or look again
-	// for what was not there. Zero: 10s.
+	// Poll is the least time, from start to start, after which a call may get the same answer
+	// again, or look again for what was not there. Zero: 10s.
 	Poll time.Duration
-	// Copies is the number of calls under way, all the same, above which the next is refused.
-	// Zero: 8.
+	// Copies caps the equal calls under way. The next one is refused. Zero: 8.
 	Copies int
-	// Memory is the number of calls that are remembered because they failed or looped, the
-	// latest, and the number of answers that are not news. Zero: 1000.
+	// Memory caps each of two lists: the latest calls that failed or looped, and the answers that
+	// are not news any more. Zero: 1000.
 	Memory int
-	// Key returns what to compare in place of the arguments of a call: the arguments without
-	// free text, or [Unknown] for a tool that may be called the same way again and again. It
-	// is called concurrently; if it panics the arguments are Unknown. Nil: the arguments.
+	// Key returns what a session compares in place of the arguments of a call: the arguments
+	// without free text, or [Unknown] for a tool that may be called the same way again and again.
+	// It is called concurrently. If it panics the arguments are Unknown. Nil: the arguments.
 	Key func(tool string, args any) any
-	// ResultKey returns what to compare in place of a result: the result without a process id
-	// or a duration (openclaw/openclaw#34687), or [Unknown] for one that is never the same. It
-	// is called as Key is, before the outcome counts. It does not see errors: those of kind unknown
-	// are the same by their whole text, so one with a request id in it is never the same. Nil: the
-	// result.
+	// ResultKey returns what a session compares in place of a result: the result without a process
+	// id or a duration (openclaw/openclaw#34687), or [Unknown] for one that is never the same. It
+	// is called as Key is, before the outcome counts. It does not see errors. Errors of kind
+	// unknown are compared by their whole text, so one with a request id is never the same. Nil:
+	// the result.
 	ResultKey func(tool string, result any) any
-	// OnStop hears when [Session.StopReason] becomes set, with the context of the call that
-	// caused it without its cancellation. It may use the session. A panic in it is counted in
-	// Snapshot.HookPanics.
+	// OnStop is called when [Session.StopReason] is set, with the values of the context of the
+	// call that set it. That context never ends. OnStop may use the session. A panic in it is
+	// counted in Snapshot.HookPanics.
 	OnStop func(context.Context, Stop)
 }
 
