@@ -18,7 +18,7 @@ const (
 	defaultJitter      = 0.1
 )
 
-// plan is a Config in force and what operators decided beside it. It never changes.
+// plan is the Config in force with what operators and adapters have decided. It never changes.
 type plan struct {
 	config              Config
 	maxCircuits         int
@@ -26,14 +26,14 @@ type plan struct {
 	monitored, excluded names
 	tools               map[string]*tool
 	dependencies        map[string]*dependency // that the config names
-	rest                *dependency            // stands for all others
+	rest                *dependency            // for all others
 	overrides           map[string]toolcircuit.Override
-	raised              map[string]*toolcircuit.Tool // by RaiseSideEffects; how a tool without an entry is seen
+	raised              map[string]*toolcircuit.Tool // by RaiseSideEffects: the view of a tool without an entry
 }
 
 // tool is a tool with an entry in the config.
 type tool struct {
-	*toolcircuit.Tool // the same in the next plan if nothing changes, so that views of it can stay
+	*toolcircuit.Tool // the next plan has the same pointer if nothing changes, so that views stay
 	dependency        *dependency
 	excluded          bool
 }
@@ -44,13 +44,12 @@ type dependency struct {
 	name     string // empty for those that the config does not name
 	policy   toolcircuit.Policy
 	tools    []string                 // with an entry, sorted
-	first    *toolcircuit.Tool        // of these; nil if none
-	template *toolcircuit.ToolCircuit // as first sees it; its twins are the circuits
-	last     atomic.Pointer[member]   // found for it, if it has a name and one circuit for all scopes
+	first    *toolcircuit.Tool        // the first of tools, nil if none
+	template *toolcircuit.ToolCircuit // as first sees it; the circuits are its twins
+	last     atomic.Pointer[member]   // the member found last, if there is only one: with a name and not Scoped
 }
 
-// newPlan returns the plan of a config that has been validated. Prior is the plan before, nil
-// if there was none.
+// newPlan returns the plan of a valid config. prior is the plan before, nil if there is none.
 func newPlan(c Config, root *toolcircuit.ToolCircuit, message func(toolcircuit.Blocked) string, prior *plan) *plan {
 	p := &plan{
 		config:       c.clone(),
@@ -95,9 +94,8 @@ func (p *plan) withOverride(name string, o toolcircuit.Override) *plan {
 }
 
 // RaiseSideEffects notes that tools have side effects, which an adapter may read from their
-// annotations. It is a hint: nothing lowers it, it outlives Apply, and [Tool].SideEffects of the
-// config wins over it. The tools need not be guarded, or not yet. Pass all tools of a list at
-// once.
+// annotations. It outlives Apply, and nothing takes it back. [Tool].SideEffects in the config
+// comes before it. The tools need not be guarded, or not yet. Pass all tools of a list at once.
 func (s *Set) RaiseSideEffects(tools ...string) {
 	s.inForce()
 	s.install(func(prior *plan) *plan {
@@ -118,8 +116,8 @@ func (s *Set) dependencyName(tool string) string {
 	return cmp.Or(d.name, tool)
 }
 
-// withRaised returns p with more tools of which an adapter knows that they have side effects, p
-// itself if it has them all.
+// withRaised returns p with more tools that have side effects. If p has them all it returns p
+// itself.
 func (p *plan) withRaised(tools []string, message func(toolcircuit.Blocked) string) *plan {
 	next := *p
 	next.raised = maps.Clone(p.raised)
@@ -137,7 +135,7 @@ func (p *plan) withRaised(tools []string, message func(toolcircuit.Blocked) stri
 	return &next
 }
 
-// sideEffects reports whether a tool changes the world, guarded or not.
+// sideEffects reports whether a tool, guarded or not, has side effects.
 func (p *plan) sideEffects(name string) bool {
 	if given := p.config.Tools[name].SideEffects; given != nil {
 		return *given
@@ -188,8 +186,8 @@ func (p *plan) addTool(name string, c Tool, message func(toolcircuit.Blocked) st
 	p.tools[name] = t
 }
 
-// resolve returns how a tool is guarded: as what, nil if nothing is known of it except its name,
-// and the settings of its dependency, nil if it is not guarded.
+// resolve returns the view of a tool, nil if only its name is known, and the settings of its
+// dependency, nil if the tool is not guarded.
 func (p *plan) resolve(name string) (*toolcircuit.Tool, *dependency) {
 	if p.config.Disabled {
 		return nil, nil
@@ -219,7 +217,7 @@ func (p *plan) dependency(name string) *dependency {
 	return p.rest
 }
 
-// keeps reports whether a circuit is still any tool's.
+// keeps reports whether a circuit still belongs to a tool.
 func (p *plan) keeps(name, scope string) bool {
 	d := p.dependency(name)
 	if scope != "" && !d.Scoped {
@@ -229,7 +227,7 @@ func (p *plan) keeps(name, scope string) bool {
 	return used || p.tools[name] == nil && p.monitored.match(name) && !p.excluded.match(name)
 }
 
-// clone returns a copy that shares nothing.
+// clone returns a deep copy.
 func (c Config) clone() Config {
 	c.Default = clone(c.Default)
 	c.Dependencies = maps.Clone(c.Dependencies)

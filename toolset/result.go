@@ -7,16 +7,18 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// ResultOf is [toolcircuit.ResultOf] for a call of a tool of a Set. It offers only those
-// alternatives that are neither excluded nor blocked now. Under a [Session] a blocked result has
-// BlockedCalls and EndTurn, and one of a call that ran may have Advice. ResultOf does not see the
-// arguments, so the Advice may be about another call of the tool with an outcome of the same kind, or
-// of any kind where v is zero. That of [DoResult] is about the very call.
+// ResultOf is [toolcircuit.ResultOf] for a call of a tool of a Set. It offers only alternatives
+// that are neither excluded nor blocked now. Under a [Session] a blocked result has BlockedCalls
+// and EndTurn, and the result of a call that ran may have Advice.
+//
+// ResultOf does not see the arguments. So its Advice may be about another call of the tool whose
+// outcome has the same kind, or any kind if v is zero. The Advice of [DoResult] is about the very
+// call.
 func ResultOf[T any](ctx context.Context, s *Set, tool string, value T, v toolcircuit.Verdict, err error) (toolcircuit.Result[T], error) {
 	return resultOf(ctx, s, tool, nil, value, v, err)
 }
 
-// resultOf is ResultOf for a call that a session let through, or nil.
+// resultOf is ResultOf with the call that a session let through, nil if unknown.
 func resultOf[T any](ctx context.Context, s *Set, tool string, call *call, value T, v toolcircuit.Verdict, err error) (toolcircuit.Result[T], error) {
 	c := s.root
 	if err != nil {
@@ -27,13 +29,13 @@ func resultOf[T any](ctx context.Context, s *Set, tool string, call *call, value
 	return r, err
 }
 
-// DoResult is [Do] for a caller that is a model: what the call returns goes through [ResultOf].
+// DoResult is [Do] for a caller that is a model. What the call returns goes through [ResultOf].
 func DoResult[T any](ctx context.Context, s *Set, tool string, args any, op func(context.Context) (T, error)) (toolcircuit.Result[T], error) {
 	value, v, call, err := do(ctx, s, tool, args, op)
 	return resultOf(ctx, s, tool, call, value, v, err)
 }
 
-// WrapResult is [Wrap] for a tool whose caller is a model: what it returns goes through
+// WrapResult is [Wrap] for a caller that is a model. What the tool returns goes through
 // [ResultOf].
 func WrapResult[In, Out any](s *Set, tool string, fn func(context.Context, In) (Out, error)) func(context.Context, In) (toolcircuit.Result[Out], error) {
 	if s == nil || fn == nil {
@@ -44,8 +46,8 @@ func WrapResult[In, Out any](s *Set, tool string, fn func(context.Context, In) (
 	}
 }
 
-// view returns the circuit of a tool as a model should read of it now: with those alternatives
-// that can be called. A tool that is not guarded has one that knows nothing.
+// view returns the circuit of a tool as a model should read about it now: with the alternatives
+// that can be called. For a tool that is not guarded it returns a new circuit.
 func (s *Set) view(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 	t, _, m := s.lookup(ctx, tool)
 	shown := toolcircuit.Tool{Name: tool, Message: s.message}
@@ -66,7 +68,7 @@ func (s *Set) view(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 	return m.circuit.WithTool(shown)
 }
 
-// offers reports whether a model may be sent to a tool now.
+// offers reports whether a model may be told to use a tool now.
 func (s *Set) offers(ctx context.Context, p *plan, tool string) bool {
 	if p.excluded.match(tool) {
 		return false

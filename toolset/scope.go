@@ -4,8 +4,8 @@ import "context"
 
 type scopeKey struct{}
 
-// WithScope returns a context whose calls use circuits of their own where a dependency is
-// Scoped: one per label, such as a tenant. No model and no metric gets to see the label.
+// WithScope returns a context whose calls use the circuits of a scope, such as a tenant, if their
+// dependency is Scoped. Each label has circuits of its own. No model and no metric gets the label.
 func WithScope(ctx context.Context, label string) context.Context {
 	return context.WithValue(ctx, scopeKey{}, label)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/repeat"
 )
 
-// Stop is why a run should go no further, for the record of its host. The zero Stop: nothing.
+// Stop says why a run should end, for the log of its host. The zero Stop: it may go on.
 type Stop struct {
 	Reason StopReason       `json:"reason"`
 	Tool   string           `json:"tool"`           // of the refused call that set it
 	Kind   toolcircuit.Kind `json:"kind,omitempty"` // of the failure behind that refusal
 	Count  int              `json:"count"`          // refused calls since the turn began
-	First  time.Time        `json:"first"`          // of these
-	Last   time.Time        `json:"last"`
+	First  time.Time        `json:"first"`          // when the first of these came
+	Last   time.Time        `json:"last"`           // when the latest of these came
 }
 
 // StopReason is the reason of a [Stop]. The set is closed.
 type StopReason string
 
-// The reasons. The latter two last until the next turn.
+// The reasons. The last two end with the next turn.
 const (
 	StopBudgetExhausted StopReason = "budget_exhausted"  // Limits.Calls have run
 	StopDeadline        StopReason = "deadline"          // Limits.Time is over
@@ -33,10 +33,10 @@ const (
 	StopBlockedTooOften StopReason = "blocked_too_often" // Limits.Refused is reached, by another
 )
 
-// Session is one run of an agent: it refuses calls that the run has made before to no avail,
-// keeps its budgets, and knows when it should stop. Make one with [Set.Session], put it into
-// the context of the run with [WithSession], and Close it at the end. It sees every call of
-// its Set under that context, by whatever adapter, of unknown tools and of helper agents too.
+// Session is one run of an agent. It refuses calls that the run has made before to no avail, keeps
+// its budgets, and knows when the run should stop. Make one with [Set.Session], put it into the
+// run's context with [WithSession], and Close it at the end. It sees every call of its Set under
+// that context, from any adapter, also calls of tools that are not guarded and of helper agents.
 //
 //	run, err := set.Session(id, toolset.Limits{Calls: 50})
 //	...
@@ -50,72 +50,93 @@ const (
 //		model.Answer() // without tools, and with what it has
 //	}
 //
-// So a blocked result with endTurn, which a model may overlook, ends the turn all the same.
+// A model may overlook endTurn in a blocked result. This loop ends the turn all the same.
 //
-// A call is refused, in this order, when the run's time or calls are used up, when its circuit is
-// not ready, when it repeats another, when its dependency is busy. A refusal uses up nothing: no
-// call of the budget, no slot, no probe, and it moves no end. All are [*toolcircuit.OpenError].
+// # Refusals
 //
-// The same call is the same tool under the same scope and intention ([WithScope], [WithIntention])
-// with the same arguments, compared as JSON values: the order of
-// keys and the way a number is written mean nothing, a member that is null is not an absent
-// one, and 2^53+1 is not 2^53. Arguments that are or hold [Unknown], that JSON cannot hold, or
-// that hold a struct of which it shows nothing, are never the same. Pass text that a model wrote
+// A call is refused for the first of these reasons, with an [*toolcircuit.OpenError]:
+//
+//   - the run has used up its time or its calls
+//   - the circuit of the tool is not ready
+//   - the call repeats another call
+//   - the dependency is busy
+//
+// A refused call uses nothing up: no call of the budget, no slot and no probe. It does not move
+// the end of any hold.
+//
+// # The same call
+//
+// Two calls are the same if they have the same tool, scope ([WithScope]), intention
+// ([WithIntention]) and arguments. Arguments are compared as JSON values. The order of keys and
+// the way of writing a number mean nothing, a null member is not an absent one, and 2^53+1 is not
+// 2^53. Some arguments equal no others: those that are or contain [Unknown], that JSON cannot
+// hold, or that contain a struct whose content JSON does not show. Pass a text that a model wrote
 // as a [encoding/json.RawMessage].
 //
-// A call may be repeated only while something happened that could change its answer. Outcomes are
-// the same by kind, by text too where the kind is unknown, and by result where the call answered.
-// Calls at the same time count once. A call is held
+// # When a call is held
 //
-//   - after an answer, once a loop of up to four calls went round Limits.Repeats times, faster
-//     than Limits.Poll: for Limits.Pause, and for Limits.Poll each time the answer comes again.
-//     A new answer to another call, an effect and a turn end that. A slower loop is a poll and is
+// A call may be repeated only after something that could change its outcome. Two outcomes are the
+// same if they have the same kind and, for an answer, the same result or, for kind unknown, the
+// same text. Calls at the same time count once. A held call is refused. What it met decides for
+// how long:
+//
+//   - an answer, once a loop of up to four calls went round Limits.Repeats times, faster than
+//     Limits.Poll: for Limits.Pause, and for Limits.Poll each time the answer comes again. A new
+//     answer to another call, an effect or a turn ends the hold. A slower loop is a poll and is
 //     never held
-//   - as not_found, conflict or unauthorized, after the first failure: for Limits.Poll. News ends
-//     that up to Limits.Repeats times, an effect or one in doubt and a turn end it each time
-//   - as invalid, after the first failure: until an effect
-//   - as unknown, after Limits.Repeats failures in a row: for Limits.Pause, after news for
-//     Limits.Poll. An effect ends that
-//   - as any other failure, the same, but an effect is only news: it mends no outage
-//   - while Limits.Copies of it are under way, and beside others while those and the failures
-//     known reach Limits.Repeats
+//   - not_found, conflict, unauthorized: for Limits.Poll after the first failure. News ends the
+//     hold while the call has failed fewer than Limits.Repeats times in a row. An effect, one in
+//     doubt and a turn always end it
+//   - invalid: after the first failure, until an effect
+//   - unknown: after Limits.Repeats failures in a row, for Limits.Pause, or Limits.Poll after
+//     news. An effect ends the hold
+//   - any other failure: the same, but an effect counts as news, because it does not end an outage
 //
-// News is an answer, new to the run, of a call that began after the outcome was known. An effect
-// is the success of a tool with SideEffects; it is in doubt where such a tool failed and nobody
-// knows whether it took effect. So [Tool].SideEffects also says which tools change the world. A
-// turn is [Session.NextTurn]. A wait of a second or more that the dependency or its circuit asks
-// for frees the call when it is over, and what comes of that call counts from one.
+// A call is also held while Limits.Copies of it are under way, and while the copies under way and
+// the known failures together reach Limits.Repeats.
+//
+// These words have one meaning here:
+//
+//   - news is an answer that is new to the run, of a call that began after the outcome was known
+//   - an effect is the success of a tool with SideEffects. It is in doubt if such a tool failed
+//     and nobody knows whether it took effect
+//   - a turn is a call of [Session.NextTurn]
+//
+// If the dependency or its circuit asks for a wait of a second or more, the call is free when that
+// is over, and its failures are counted from one again.
 //
 // Tools in Config.Excluded repeat as they like, and with Config.Disabled nothing is refused. A
-// tool that returns the same each time, such as scroll_down, needs that or a Limits.Key of
-// Unknown. Calls of either kind bring news but do not break a loop. A result is compared as it is
-// when the call ends: a tool must not change a value that it has returned. Results of more than
-// 16 MiB, and those that would equal nothing as arguments, are never the same.
+// tool that returns the same each time, such as scroll_down, must be excluded or have a Limits.Key
+// of Unknown. Its calls bring news but do not end a loop. A result is compared as it is when the
+// call ends, so a tool must not change a value that it has returned. Results of more than 16 MiB
+// equal no others, and neither do those that would equal none as arguments.
 //
-// The attempts of a retry around a tool are calls like others, for budgets and for repeats. If
-// one is refused after another has run, return the error of the one that ran: the refusal would
-// tell the model that nothing was executed.
+// # Retries
+//
+// Each attempt of a retry around a tool is a call, for budgets and for repeats. If an attempt is
+// refused after another has run, return the error of the one that ran. The refusal would tell the
+// model that nothing was executed.
 //
 // A Session owns no goroutine. All methods are safe for concurrent use.
 type Session struct {
 	set    *Set
 	run    string
 	limits Limits
-	began  time.Time // without monotonic time, so that what is left of Limits.Time is wall time
+	began  time.Time // without monotonic time, because Limits.Time is wall time
 
 	mu      sync.Mutex // never held while code of the user runs
 	past    *repeat.Past
 	closed  bool
-	calls   int       // that ran or are under way
+	calls   int       // that have run or are under way
 	refused int       // in this turn
-	first   time.Time // of these
-	loose   uint64    // refused calls of which no context says that they were made inside another
+	first   time.Time // when the first of these came
+	loose   uint64    // refused calls whose context does not say in which call they were made
 	stop    Stop
 }
 
-// Session returns the session of a run that begins now. The id of the run must not be empty,
-// and no two runs may share it, for it is part of each [IdempotencyKey]. Limits are copied and
-// checked; an error names the field.
+// Session returns the session of a run that begins now. runID must not be empty, and no two runs
+// may share it, because it is a part of each [IdempotencyKey]. Session copies and checks Limits.
+// Its error names the field.
 func (s *Set) Session(runID string, l Limits) (*Session, error) {
 	s.inForce()
 	if runID == "" {
@@ -132,9 +153,9 @@ func (s *Set) Session(runID string, l Limits) (*Session, error) {
 
 type sessionKey struct{}
 
-// WithSession returns a context whose calls of r's Set belong to the run r. It names the run
-// for [toolcircuit.RunID], unless ctx has a run already. A nil r takes the session out. A context
-// holds one session: r takes the place of another, also of another Set's.
+// WithSession returns a context whose calls of r's Set belong to the run r. It names the run for
+// [toolcircuit.RunID], unless ctx names one already. A nil r removes the session. A context has
+// one session: r replaces another one, also one of another Set.
 func WithSession(ctx context.Context, r *Session) context.Context {
 	if r != nil && toolcircuit.RunID(ctx) == "" {
 		ctx = toolcircuit.WithRunID(ctx, r.run)
@@ -142,7 +163,7 @@ func WithSession(ctx context.Context, r *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, r)
 }
 
-// session returns the session of a run that calls tools of s, or nil.
+// session returns the session in ctx if it is one of s, otherwise nil.
 func (s *Set) session(ctx context.Context) *Session {
 	if r, _ := ctx.Value(sessionKey{}).(*Session); r != nil && r.set == s {
 		return r
@@ -150,11 +171,15 @@ func (s *Set) session(ctx context.Context) *Session {
 	return nil
 }
 
-// NextTurn begins another turn of the run. Call it when the run gets new input from outside, such
-// as a message of the user, and not for each step of the model: loops that went on before, and
-// failures not_found, conflict and unauthorized, may be mended by now, so they are forgotten.
-// Refused calls are counted from zero, and a StopReason that was that of the turn is gone. Other
-// failures are still known.
+// NextTurn begins the next turn of the run. Call it when the run gets new input from outside, such
+// as a message of the user, but not for each step of the model. It
+//
+//   - forgets loops and the failures not_found, conflict and unauthorized, because they may be
+//     over
+//   - counts refused calls from zero
+//   - clears a StopReason that is only for the turn
+//
+// Other failures stay known.
 func (r *Session) NextTurn() {
 	r.mustBe()
 	r.mu.Lock()
@@ -167,8 +192,9 @@ func (r *Session) NextTurn() {
 	}
 }
 
-// StopReason returns why the run should go no further: the zero Stop if it may, also once a call
-// has given back the last of the budget. It stays readable after Close.
+// StopReason returns why the run should end, or the zero Stop if it may go on. A refused call that
+// gives its place in the budget back clears [StopBudgetExhausted]. StopReason still works after
+// Close.
 func (r *Session) StopReason() Stop {
 	r.mustBe()
 	r.mu.Lock()
@@ -176,8 +202,8 @@ func (r *Session) StopReason() Stop {
 	return r.stop
 }
 
-// Close ends the run and forgets its calls. Later calls are refused as budget_exhausted, with the
-// cause canceled, and count for nothing. Those under way end as in any other run.
+// Close ends the run and forgets its calls. Later calls are refused as budget_exhausted with the
+// cause canceled, and count for nothing. Calls under way end as usual.
 func (r *Session) Close() {
 	r.mustBe()
 	r.mu.Lock()
@@ -195,22 +221,22 @@ func (r *Session) mustBe() {
 // call is one call that a session has let through.
 type call struct {
 	session *Session
-	outer   *call // inside whose operation it is made; nil: none is known
+	outer   *call // the call in whose operation this one is made; nil if unknown
 	repeat.Call
-	free  bool   // the session is switched off
-	loose uint64 // of the session when the call began
-	told  atomic.Bool
+	free  bool        // Config.Disabled: nothing is refused and nothing counted
+	loose uint64      // Session.loose when the call began
+	told  atomic.Bool // a refusal inside its operation was counted
 }
 
-// outcome is what came of a call that a session let through.
+// outcome is the end of a call that a session let through.
 type outcome struct {
-	executed bool // else nothing ran; err says why, nil if a permit was handed back
+	executed bool // false: nothing ran; err says why, nil if the permit was released
 	verdict  toolcircuit.Verdict
 	value    any
 	err      error
 }
 
-// begin lets a call through, which must then end, or returns the refusal.
+// begin lets a call through or returns the refusal. A call that it lets through must end.
 func (r *Session) begin(ctx context.Context, tool string, args any) (*call, error) {
 	p := r.set.plan.Load()
 	c := &call{session: r, outer: callIn(ctx), free: p.config.Disabled}
@@ -218,7 +244,7 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 	if c.free {
 		return c, nil
 	}
-	// A ctx that is over and a circuit that is not ready are the circuit's to tell.
+	// If ctx has ended or the circuit is not ready, let the circuit say so.
 	c.Guarded = ctx.Err() == nil && !p.excluded.match(tool) && r.ready(ctx, p, tool)
 	c.Writes = p.sideEffects(tool)
 	now := r.set.clock.Now()
@@ -233,7 +259,7 @@ func (r *Session) begin(ctx context.Context, tool string, args any) (*call, erro
 	return nil, refusal
 }
 
-// identify returns what a call has in common with those that are the same.
+// identify returns the fingerprint that is the same for calls that are the same.
 func (r *Session) identify(ctx context.Context, tool string, args any) repeat.Digest {
 	if args = keyed(r.limits.Key, tool, args); args == Unknown {
 		return repeat.Digest{}
@@ -245,7 +271,7 @@ func (r *Session) identify(ctx context.Context, tool string, args any) repeat.Di
 	return repeat.Arguments(args, names[:]...)
 }
 
-// keyed returns what key makes of v, which is Unknown if key panics. A nil key makes v of it.
+// keyed returns key's result for v, or Unknown if key panics. If key is nil it returns v.
 func keyed(key func(string, any) any, tool string, v any) (k any) {
 	if key == nil {
 		return v
@@ -255,7 +281,7 @@ func keyed(key func(string, any) any, tool string, v any) (k any) {
 	return key(tool, v)
 }
 
-// ready reports whether the circuit of a tool, if it has one, would let a call through now.
+// ready reports whether the circuit of a tool, if there is one, would let a call run now.
 func (r *Session) ready(ctx context.Context, p *plan, tool string) bool {
 	dependency, m := r.set.existing(ctx, p, tool)
 	if m == nil {
@@ -265,7 +291,7 @@ func (r *Session) ready(ctx context.Context, p *plan, tool string) bool {
 	return m.as(t).Ready()
 }
 
-// admit takes a call into the books, or returns the refusal without its dependency.
+// admit counts a call, or returns the refusal, without its Dependency.
 func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -280,8 +306,8 @@ func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 	return nil
 }
 
-// spent returns the refusal of all calls of a run that is over or has used up a budget, nil for any
-// other run. The caller holds mu.
+// spent returns the refusal of all calls of a run that is over or has used up a budget, otherwise
+// nil. The caller holds mu.
 func (r *Session) spent(now time.Time) *toolcircuit.OpenError {
 	refusal := &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
 	switch {
@@ -295,7 +321,7 @@ func (r *Session) spent(now time.Time) *toolcircuit.OpenError {
 	return refusal
 }
 
-// over reports whether r may make no more calls. A nil r may.
+// over reports whether r may make no more calls. It is false for a nil r.
 func (r *Session) over() bool {
 	if r == nil {
 		return false
@@ -306,7 +332,7 @@ func (r *Session) over() bool {
 	return r.spent(now) != nil
 }
 
-// end takes in what came of a call.
+// end notes the outcome of a call.
 func (c *call) end(ctx context.Context, o outcome) {
 	var came repeat.Outcome
 	if o.executed {
@@ -319,7 +345,7 @@ func (c *call) end(ctx context.Context, o outcome) {
 	came.Print = c.print(o)
 }
 
-// asked returns until when the model is asked to leave the call alone, zero if it is not.
+// asked returns until when the model is asked not to make the call, or the zero time.
 func (c *call) asked(ctx context.Context, o outcome) (until time.Time) {
 	s := c.session.set
 	refusal, refused := o.err.(*toolcircuit.OpenError)
@@ -342,7 +368,8 @@ func (c *call) asked(ctx context.Context, o outcome) (until time.Time) {
 	return until
 }
 
-// print returns the fingerprint of what came of a call, as far as its kind does not say it all.
+// print returns the fingerprint of the outcome, or zero if its kind says everything or nothing is
+// known.
 func (c *call) print(o outcome) repeat.Digest {
 	switch o.verdict.Kind {
 	case toolcircuit.KindOK, toolcircuit.KindSlow, toolcircuit.KindUnknown:
@@ -354,20 +381,20 @@ func (c *call) print(o outcome) repeat.Digest {
 		return repeat.Digest{}
 	case o.err != nil:
 		return repeat.Text(o.err)
-	case o.value == nil: // nobody handed it over
+	case o.value == nil: // it was not passed on
 		return repeat.Digest{}
 	}
 	return repeat.Result(keyed(c.session.limits.ResultKey, c.Tool, o.value))
 }
 
-// settle is end where all that code of the user says is known.
+// settle is the part of end after all code of the user.
 func (r *Session) settle(ctx context.Context, c *call, o outcome, came repeat.Outcome) {
 	now := r.set.clock.Now()
 	r.mu.Lock()
 	if !r.closed {
 		if !o.executed {
 			r.calls--
-			if r.stop.Reason == StopBudgetExhausted { // no longer
+			if r.stop.Reason == StopBudgetExhausted { // a call is left again
 				r.stop = Stop{}
 			}
 			if !came.Wait.IsZero() {
@@ -392,7 +419,7 @@ func (r *Session) settle(ctx context.Context, c *call, o outcome, came repeat.Ou
 	}
 }
 
-// block counts a refused call, and tells the host if it is one too many.
+// block counts a refused call, and calls OnStop if that sets the StopReason.
 func (r *Session) block(ctx context.Context, c *call, reason toolcircuit.Reason, kind toolcircuit.Kind, now time.Time) {
 	if c.outer != nil {
 		c.outer.told.Store(true)
@@ -403,8 +430,8 @@ func (r *Session) block(ctx context.Context, c *call, reason toolcircuit.Reason,
 	}
 }
 
-// count counts a refused call. It returns why the run should stop, and whether it is this call
-// that says so.
+// count counts a refused call. It returns why the run should stop, and whether this call has set
+// it.
 func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kind, now time.Time) (stop Stop, set bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -439,8 +466,7 @@ func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kin
 	return stop, true
 }
 
-// note adds to a result of a tool what the session in ctx, if any, has to say. A nil c: nobody knows
-// which call of the tool it was.
+// note adds to a result of a tool what the session in ctx knows. c is the call, nil if unknown.
 func note[T any](ctx context.Context, s *Set, tool string, c *call, v toolcircuit.Verdict, result *toolcircuit.Result[T]) {
 	r := s.session(ctx)
 	if r == nil {

@@ -4,9 +4,14 @@
 //	...
 //	search := toolset.WrapResult(set, "web_search", webSearch)
 //
-// A [Config] says what is guarded and how; it is data, and [Set.Apply] changes it at run time.
-// [Set.Allow] is the gate for runtimes and adapters, [Visible] says which tools a model should
-// be shown now, [Set.Watch] when that changes, [ResultOf] what the model should read.
+// A [Config] says what is guarded and how. It is data, and [Set.Apply] changes it at run time.
+//
+//   - [Do], [Wrap], [DoResult] and [WrapResult] enclose a call
+//   - [Set.Allow] is for runtimes and adapters that none of them can enclose, and [ResultOf]
+//     returns what the model reads then
+//   - a [Session] limits one run
+//   - [Visible] returns the tools that a model should be shown now, and [Set.Watch] tells when
+//     that changes
 package toolset
 
 import (
@@ -24,11 +29,11 @@ import (
 	"github.com/toolcircuit/toolcircuit/internal/hook"
 )
 
-// Options make a Set, beside its Config. The zero value is usable.
+// Options are the options of a Set besides its Config. The zero value is usable.
 type Options struct {
-	// Classify, Clock, Seed, OnEvent and OnCall are as in [toolcircuit.Options], for all
-	// circuits. OnCall hears of calls refused as busy, too. No hook is told a scope but by its
-	// context, see [Scope].
+	// Classify, Clock, Seed, OnEvent and OnCall are as in [toolcircuit.Options], for all circuits.
+	// OnCall is also called for calls refused as busy or by a [Session]. A hook gets a scope only
+	// by its context, see [Scope].
 	Classify toolcircuit.Classifier
 	Clock    clock.Clock
 	Seed     uint64
@@ -36,25 +41,26 @@ type Options struct {
 	OnCall   func(context.Context, toolcircuit.Call)
 	// Message is as in [toolcircuit.Tool], for all tools.
 	Message func(toolcircuit.Blocked) string
-	// Fleet shares the circuits with other workers. Each joins when it is made, under the name of
-	// its dependency and, in a scope, a hash of the label; it leaves when the Set lets go of it.
-	// Reset acts in all workers, an override only here. Give each Set a Fleet of its own: a circuit
-	// whose key another Set has in the same Fleet goes on alone. Nil: nothing is shared.
+	// Fleet shares the circuits with other workers. Nil: nothing is shared. A circuit joins when
+	// it is made and leaves when the Set drops it. Its key is the name of the dependency and, in a
+	// scope, a hash of the label. Reset acts in all workers, an override only in this one. Give
+	// each Set its own Fleet: a circuit goes on alone if another Set has its key in the same
+	// Fleet.
 	Fleet *toolcircuit.Fleet
 }
 
-// Set is the circuits of an agent. Make one with New. It looks everything up at each call, so
-// that nothing in the hands of a caller goes stale, and owns no goroutine. All methods are
-// safe for concurrent use.
+// Set is the circuits of an agent. Make one with New. It looks up tool and circuit at each call,
+// so a caller never holds anything out of date. A Set owns no goroutine. All methods are safe for
+// concurrent use.
 type Set struct {
 	clock      clock.Clock
 	onEvent    func(context.Context, toolcircuit.Event)
 	onCall     func(context.Context, toolcircuit.Call)
 	message    func(toolcircuit.Blocked) string
-	classifies bool                     // Options.Classify reads values
+	classifies bool                     // Options.Classify is set, so it reads values
 	root       *toolcircuit.ToolCircuit // all circuits are its twins
 	fleet      *toolcircuit.Fleet       // nil: nothing is shared
-	unguarded  *toolcircuit.ToolCircuit // its twins judge the calls of tools that are not guarded; it has no hooks
+	unguarded  *toolcircuit.ToolCircuit // without hooks; its twins judge the calls of tools that are not guarded
 
 	plan     atomic.Pointer[plan]
 	circuits *table
@@ -62,14 +68,14 @@ type Set struct {
 
 	mu      sync.Mutex // held to change circuits, never while a hook runs
 	cursor  int        // the bucket that eviction looked at last
-	swept   time.Time  // when it last began to look at all for idle ones
-	unswept int        // the buckets of these that are left
+	swept   time.Time  // when it last began to look for idle ones in all buckets
+	unswept int        // how many of these buckets are left
 
 	forgotten, hookPanics atomic.Uint64
 }
 
-// New returns a Set that follows c, or an error that says what is wrong and where. Both
-// arguments are copied.
+// New returns a Set that follows c, or an error that says what is wrong and where. It copies both
+// arguments.
 func New(c Config, o Options) (*Set, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -111,7 +117,7 @@ func New(c Config, o Options) (*Set, error) {
 	return s, nil
 }
 
-// named hands a call on to OnCall, with the name of a tool without an entry in the config,
+// named is the OnCall of all circuits. It adds the name of a tool without an entry in the config,
 // which is that of its dependency.
 func (s *Set) named(ctx context.Context, c toolcircuit.Call) {
 	c.Tool = cmp.Or(c.Tool, c.Dependency)
@@ -132,9 +138,9 @@ func (s *Set) inForce() *plan {
 }
 
 // Apply puts another config in force, or returns an error like New's and changes nothing. The
-// circuits keep their state, and the change acts at once on those that are open. A circuit
-// that is no tool's any more is let go: when a later config has it again, it knows nothing but
-// which calls are still under way. With Disabled, none is let go.
+// circuits keep their state, and the change acts at once, also on open ones. A circuit that no
+// longer belongs to a tool is dropped. If a later config brings it back, it knows nothing except
+// the calls that are still under way. With Disabled no circuit is dropped.
 func (s *Set) Apply(c Config) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -148,7 +154,7 @@ func (s *Set) Apply(c Config) error {
 	return nil
 }
 
-// install puts in force the plan that next makes of the one before.
+// install puts the plan in force that next returns for the plan before.
 func (s *Set) install(next func(prior *plan) *plan) {
 	for {
 		prior := s.inForce()
@@ -158,8 +164,8 @@ func (s *Set) install(next func(prior *plan) *plan) {
 	}
 }
 
-// letGo drops the circuits that are no tool's in the plan, and what others keep of tools. It
-// returns those that stay for the calls under way on them, which MaxInFlight must still count.
+// letGo drops the circuits that belong to no tool of the plan, and the views of all others. It
+// returns those with calls under way. They stay, because MaxInFlight must still count these calls.
 func (s *Set) letGo() (inUse []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,15 +185,15 @@ func (s *Set) letGo() (inUse []*member) {
 	return inUse
 }
 
-// join makes a member share its state, unless it does or another circuit has its key. The caller
-// holds s.mu, as for the next two.
+// join makes a member share its state with the Fleet, unless another circuit has its key. The
+// caller holds s.mu, as for part and remove.
 func (s *Set) join(m *member) {
 	if s.fleet != nil {
-		_ = s.fleet.Join(m.circuit, m.key().shared()) // Snapshot says whether it does
+		_ = s.fleet.Join(m.circuit, m.key().shared()) // Snapshot.Shared says whether it has joined
 	}
 }
 
-// part makes a member go on alone.
+// part makes a member leave the Fleet.
 func (s *Set) part(m *member) {
 	if s.fleet != nil {
 		s.fleet.Leave(m.circuit)
@@ -200,8 +206,9 @@ func (s *Set) remove(m *member) {
 	s.part(m)
 }
 
-// align brings members in line with the plan. Hooks run meanwhile, so no lock is held: who
-// changes the plan aligns after it, and each goes on until it has seen the latest.
+// align gives members the policy and the override of the plan. It holds no lock, because hooks run
+// meanwhile. Whoever changes the plan calls align after that, and each goes on until it has used
+// the latest plan.
 func (s *Set) align(which func(*member) bool) {
 	for _, m := range s.members(which) {
 		for {
@@ -235,8 +242,8 @@ func (s *Set) members(which func(*member) bool) (found []*member) {
 	return found
 }
 
-// existing returns the dependency of a tool, "" if that is not guarded, and the member for the
-// tool's calls, nil if there is none yet.
+// existing returns the dependency of a tool, "" if it is not guarded, and the member for its
+// calls, nil if there is none yet.
 func (s *Set) existing(ctx context.Context, p *plan, tool string) (dependency string, m *member) {
 	_, d := p.resolve(tool)
 	if d == nil {
@@ -255,7 +262,7 @@ func keyOf(ctx context.Context, tool string, d *dependency) key {
 	return k
 }
 
-// create returns the member for a tool's calls, which it makes if need be. It returns nil if
+// create returns the member for a tool's calls, and makes it if there is none. It returns nil if
 // the tool is no longer guarded.
 func (s *Set) create(ctx context.Context, tool string) *member {
 	for {
@@ -267,7 +274,7 @@ func (s *Set) create(ctx context.Context, tool string) *member {
 		k := keyOf(ctx, tool, d)
 		now := s.clock.Now()
 		m := &member{circuit: d.template.Twin(k.dependency), own: d.first, scope: k.scope}
-		m.circuit.SetOverride(p.overrides[k.dependency]) // calls hooks, so before the lock
+		m.circuit.SetOverride(p.overrides[k.dependency]) // before the lock, because it calls hooks
 		s.mu.Lock()
 		if p == s.plan.Load() {
 			if other := s.circuits.find(k); other != nil {
@@ -290,9 +297,8 @@ func (s *Set) Guards(tool string) bool {
 	return d != nil
 }
 
-// Circuit returns the circuit that a call of a tool under ctx goes through, as that tool sees
-// it, or nil if the tool is not guarded. Use it at once: a config or eviction may put another
-// in its place.
+// Circuit returns the circuit that a call of a tool under ctx uses, as that tool sees it, or nil
+// if the tool is not guarded. Use it at once: Apply or eviction may replace it.
 func (s *Set) Circuit(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 	t, _, m := s.lookup(ctx, tool)
 	if m == nil {
@@ -301,8 +307,8 @@ func (s *Set) Circuit(ctx context.Context, tool string) *toolcircuit.ToolCircuit
 	return m.as(t)
 }
 
-// lookup returns the member for a call, which is made if need be, nil if the tool is not
-// guarded, and what the config has about both.
+// lookup returns the member for a call, and makes it if there is none. It also returns the tool
+// and the dependency from the config. The member is nil if the tool is not guarded.
 func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *dependency, *member) {
 	t, d := s.inForce().resolve(tool)
 	if d == nil {
@@ -324,9 +330,9 @@ func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *depe
 	return t, d, m
 }
 
-// Reset closes the circuit of a tool's dependency, as [toolcircuit.ToolCircuit.Reset] does, in
-// all scopes. A tool that is not guarded is an error, but for one that only Config.Disabled
-// leaves alone.
+// Reset closes the circuit of a tool's dependency in all scopes, as
+// [toolcircuit.ToolCircuit.Reset] does. A tool that is not guarded is an error, unless that is
+// because of Config.Disabled alone.
 func (s *Set) Reset(tool string) error {
 	name, err := s.dependencyOf("Reset", tool)
 	for _, m := range s.members(func(m *member) bool { return err == nil && m.circuit.Dependency() == name }) {
@@ -335,10 +341,10 @@ func (s *Set) Reset(tool string) error {
 	return err
 }
 
-// SetOverride puts a manual decision above the state of a tool's dependency, in all scopes,
-// those to come included. It outlives Apply while the dependency does. A tool that is not
-// guarded is an error, but for one that only Config.Disabled leaves alone: there the decision
-// waits for its end.
+// SetOverride makes an operator's decision on a tool's dependency, in all present and future
+// scopes. It stays after Apply while a tool has that dependency. A tool that is not guarded is an
+// error, unless that is because of Config.Disabled alone: then the decision acts when Disabled
+// ends.
 func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	switch o {
 	case toolcircuit.OverrideNone, toolcircuit.OverrideOpen, toolcircuit.OverrideClosed:
@@ -355,7 +361,7 @@ func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	return nil
 }
 
-// dependencyOf returns the dependency of a tool that is guarded, now or without Disabled.
+// dependencyOf returns the dependency of a tool that is guarded, or would be without Disabled.
 func (s *Set) dependencyOf(method, tool string) (string, error) {
 	_, d := s.inForce().find(tool)
 	if d == nil {
@@ -364,23 +370,23 @@ func (s *Set) dependencyOf(method, tool string) (string, error) {
 	return cmp.Or(d.name, tool), nil
 }
 
-// Snapshot is what a Set was at one moment, or nearly so: each circuit is read for itself.
+// Snapshot is what a Set was at about one moment: the circuits are read one after the other.
 type Snapshot struct {
 	Disabled bool              `json:"disabled"`
-	Circuits []CircuitSnapshot `json:"circuits"` // by dependency and scope; those of listed tools also if they had no call yet
-	// Forgotten counts the closed circuits that went, for MaxCircuits, with a streak, failures
-	// or openings in memory.
+	Circuits []CircuitSnapshot `json:"circuits"` // by dependency and scope; of listed tools also before their first call
+	// Forgotten counts the closed circuits that MaxCircuits evicted with a streak, failures or
+	// openings in memory.
 	Forgotten  uint64 `json:"forgotten"`
-	HookPanics uint64 `json:"hookPanics"` // recovered panics of OnCall in calls refused as busy
+	HookPanics uint64 `json:"hookPanics"` // recovered panics of Watch, Limits.OnStop, and OnCall for a refusal that no circuit made
 }
 
 // CircuitSnapshot is the circuit of a dependency or of one scope of it.
 type CircuitSnapshot struct {
 	toolcircuit.Snapshot
 	Scope    string   `json:"scope,omitempty"`
-	Tools    []string `json:"tools,omitempty"` // with an entry in the config; without any, the tool is the dependency
+	Tools    []string `json:"tools,omitempty"` // with an entry in the config; if there are none, the tool has the dependency's name
 	InFlight int      `json:"inFlight"`        // calls under way
-	Busy     int      `json:"busy"`            // calls refused for MaxInFlight
+	Busy     int      `json:"busy"`            // calls refused because of MaxInFlight
 	Hidden   bool     `json:"hidden"`          // Visible leaves its tools out
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// key names a circuit.
+// key identifies a circuit.
 type key struct{ dependency, scope string }
 
-// shared is the key in a Fleet. The store is told no label of a scope.
+// shared returns the key in a Fleet. It hides the label of a scope from the store.
 func (k key) shared() string {
 	if k.scope == "" {
 		return k.dependency
@@ -21,20 +21,20 @@ func (k key) shared() string {
 	return k.dependency + "@" + hex.EncodeToString(h[:16])
 }
 
-// member is one circuit of a Set. There may be very many, so it is small.
+// member is one circuit of a Set. It is small, because there may be very many.
 type member struct {
 	circuit *toolcircuit.ToolCircuit // as the tool own sees it
 	own     *toolcircuit.Tool
 	scope   string
 	views   atomic.Pointer[[]view] // as other tools see it, made when needed
 	calls   atomic.Int32           // under way; -1: the member has left the Set
-	marks   atomic.Uint32          // the lowest bit: usedAgain; above it: calls refused as busy
+	marks   atomic.Uint32          // the lowest bit is usedAgain; the rest counts calls refused as busy
 }
 
-// usedAgain is the mark of a member that was used since eviction last looked.
+// usedAgain marks a member that was used since eviction last looked at it.
 const usedAgain = 1
 
-// view is a circuit as a tool sees it, nil for one without an entry in the config.
+// view is a circuit as a tool sees it. tool is nil for a tool without an entry in the config.
 type view struct {
 	tool    *toolcircuit.Tool
 	circuit *toolcircuit.ToolCircuit
@@ -72,7 +72,8 @@ func (m *member) as(t *toolcircuit.Tool) *toolcircuit.ToolCircuit {
 	}
 }
 
-// enter counts a call, unless the member has left or as many as limit are under way.
+// enter counts a call. left reports that the member has left the Set, busy that limit calls are
+// under way. Then the call is not counted.
 func (m *member) enter(limit int) (left, busy bool) {
 	for {
 		switch n := m.calls.Load(); {
@@ -87,7 +88,7 @@ func (m *member) enter(limit int) (left, busy bool) {
 	}
 }
 
-// busy reports whether as many calls as limit are under way.
+// busy reports whether limit calls are under way. A limit of 0 is none.
 func (m *member) busy(limit int) bool { return limit > 0 && int(m.calls.Load()) >= limit }
 
 // left reports whether the member has left the Set.
@@ -95,8 +96,8 @@ func (m *member) left() bool { return m.calls.Load() < 0 }
 
 func (m *member) leave() { m.calls.Add(-1) }
 
-// retire makes the member leave, unless a call is under way. Until the Set's mutex is released
-// it may still stay.
+// retire makes the member leave, unless a call is under way. It may come back with stay until the
+// Set's mutex is released.
 func (m *member) retire() bool { return m.calls.CompareAndSwap(0, -1) }
 
 func (m *member) stay() { m.calls.Store(0) }
@@ -108,7 +109,7 @@ func (m *member) touch() {
 	}
 }
 
-// untouch takes that note back and reports whether it was there.
+// untouch removes the note of touch and reports whether it was there.
 func (m *member) untouch() bool {
 	return m.marks.Load()&usedAgain != 0 && m.marks.And(^uint32(usedAgain))&usedAgain != 0
 }
@@ -116,11 +117,11 @@ func (m *member) untouch() bool {
 // refused returns the number of calls refused as busy.
 func (m *member) refused() int { return int(m.marks.Load() / (2 * usedAgain)) }
 
-// table finds members by key without a lock: its chains never change, they are replaced. Those
-// who replace them hold the Set's mutex. A sync.Map would need twice the memory.
+// table finds members by key without a lock, because a chain never changes: it is replaced, under
+// the Set's mutex. A sync.Map would need twice the memory.
 type table struct {
 	seed    maphash.Seed
-	buckets atomic.Pointer[[]atomic.Pointer[chain]] // a power of two of them
+	buckets atomic.Pointer[[]atomic.Pointer[chain]] // their number is a power of two
 	size    int
 }
 
@@ -198,10 +199,10 @@ func (c *chain) without(m *member) *chain {
 // len returns the number of buckets.
 func (t *table) len() int { return len(*t.buckets.Load()) }
 
-// in returns the members of bucket i. Removing some changes nothing in what it returned.
+// in returns the members of bucket i. A later remove does not change them.
 func (t *table) in(i int) *chain { return (*t.buckets.Load())[i].Load() }
 
-// all ranges over the members, which may be removed meanwhile.
+// all ranges over the members. Members may be removed meanwhile.
 func (t *table) all(yield func(*member) bool) {
 	for i := range t.len() {
 		for c := t.in(i); c != nil; c = c.next {

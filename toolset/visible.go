@@ -8,13 +8,15 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// Visible returns those of tools that a model should be shown now, in the same order and in a
-// slice of its own. With Config.Hide at HideOpen it leaves out each tool whose circuit is open
-// with cooldown left, if the whole opening is at least Config.HideAtLeast, or is kept open by
-// an override. If that would be all of them, it returns them all.
+// Visible returns those of tools that a model should be shown now, in the same order and in a new
+// slice. With Config.Hide at HideOpen it leaves out a tool
 //
-// It goes by state and clock alone and takes nothing, so that a tool is back when its cooldown
-// is over. A hidden tool that is called all the same is refused as ever.
+//   - if its circuit is open, its cooldown is not over, and the whole opening is at least
+//     Config.HideAtLeast
+//   - if an override keeps its circuit open
+//
+// If no tool is left, it returns all of them. It only reads state and clock, so a tool is back
+// when its cooldown is over. A hidden tool that is called anyway is refused as usual.
 func Visible[T any](ctx context.Context, s *Set, tools []T, name func(T) string) []T {
 	if s == nil || ctx == nil || name == nil {
 		panic("toolset: Visible: the Set, ctx or name is nil")
@@ -32,14 +34,13 @@ func Visible[T any](ctx context.Context, s *Set, tools []T, name func(T) string)
 	return shown
 }
 
-// hides reports whether the state of a dependency, or of the circuit that it has, hides its
-// tools.
+// hides reports whether the tools of a dependency are hidden, given its member, which may be nil.
 func (p *plan) hides(dependency string, m *member) bool {
 	hidden, _ := p.hidden(dependency, m)
 	return hidden
 }
 
-// hidden is hides, and says until when. The time is zero where only an operator can end it.
+// hidden is hides with the time when that ends, zero if only an operator can end it.
 func (p *plan) hidden(dependency string, m *member) (hidden bool, until time.Time) {
 	override := p.overrides[dependency]
 	switch {
@@ -57,16 +58,19 @@ func (p *plan) hidden(dependency string, m *member) (hidden bool, until time.Tim
 // hiding reports whether any state hides a tool.
 func (p *plan) hiding() bool { return !p.config.Disabled && p.config.Hide == HideOpen }
 
-// Watch calls changed whenever what [Visible] returns may have changed, in any scope: after a
-// circuit opened, half-opened, closed or was overridden, and after Apply and SetOverride. It may
-// also call where nothing changed, so compare what you show. A tool that comes back because its
-// cooldown is over makes no call: [Set.NextChange] says when that is. Nor does an opening that a
-// late answer makes as long as Config.HideAtLeast: the next call tells. With Config.Hide at
-// HideNever only Apply and SetOverride make calls.
+// Watch calls changed whenever the result of [Visible] may have changed, in any scope: after a
+// circuit has opened, half-opened, closed or been overridden, and after Apply and SetOverride.
+// With Config.Hide at HideNever only Apply and SetOverride cause a call. changed may also be
+// called when nothing has changed, so compare what you show. It is not called
 //
-// The Set owns no goroutine and no timer. changed runs in the goroutine of the tool call, or of
-// the operator's, that caused the change, with no lock held, and may run concurrently; it may
-// use the Set. It should do no more than wake the goroutine of an adapter:
+//   - when a tool comes back because its cooldown is over: see [Set.NextChange]
+//   - when a late answer makes an opening as long as Config.HideAtLeast: the next call of changed
+//     covers that
+//
+// changed runs in the goroutine that caused the change, a tool call's or an operator's, with no
+// lock held. It may run concurrently and may use the Set. While it blocks, it delays that
+// goroutine and later events of the same circuit. A panic in it is counted in Snapshot.HookPanics.
+// It should only wake a goroutine of the adapter, because the Set owns none:
 //
 //	wake := make(chan struct{}, 1)
 //	defer set.Watch(func() {
@@ -76,10 +80,7 @@ func (p *plan) hiding() bool { return !p.config.Disabled && p.config.Hide == Hid
 //		}
 //	})()
 //
-// While it blocks, it delays that caller, and the later events of the same circuit. A panic in it
-// is counted in Snapshot.HookPanics.
-//
-// stop ends the calls. One that is under way goes on. A nil changed panics.
+// stop ends the calls, except one that is under way. A nil changed panics.
 func (s *Set) Watch(changed func()) (stop func()) {
 	s.inForce()
 	if changed == nil {
@@ -94,10 +95,10 @@ func (s *Set) Watch(changed func()) (stop func()) {
 	}
 }
 
-// watcher is one call of Watch.
+// watcher is what one Watch registered. Its pointer identifies it.
 type watcher struct{ changed func() }
 
-// rewatch replaces the watchers with what change makes of a copy of them.
+// rewatch replaces the watchers with what change returns for a copy of them.
 func (s *Set) rewatch(change func([]*watcher) []*watcher) {
 	for {
 		old := s.watchers.Load()
@@ -136,10 +137,10 @@ func (s *Set) tellEach(all []*watcher) {
 	}
 }
 
-// NextChange returns how long it takes until the next hidden tool comes back by itself, over all
-// scopes, and 0 if none does. It is what to set a timer to, on the Set's clock. When the timer
-// fires, and after each call that [Set.Watch] makes, ask again and then make the list anew; in
-// this order no tool comes back unnoticed. It looks at all circuits.
+// NextChange returns the time until the next hidden tool comes back by itself, in any scope, or 0
+// if none does. Set a timer of the Set's clock to it. When the timer fires, and after each call
+// that [Set.Watch] makes, call NextChange first and then [Visible]. In this order no tool comes
+// back unnoticed. It looks at all circuits.
 func (s *Set) NextChange() (wait time.Duration) {
 	p := s.inForce()
 	for _, m := range s.members(func(*member) bool { return p.hiding() }) {
