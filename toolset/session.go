@@ -82,8 +82,8 @@ const (
 //
 //   - an answer, once a loop of up to four calls went round Limits.Repeats times, faster than
 //     Limits.Poll: for Limits.Pause, and for Limits.Poll each time the answer comes again. A new
-//     answer to another call, an effect or a turn ends the hold. A slower loop is a poll and is
-//     never held
+//     answer to another call, an effect, one in doubt or a turn ends the hold. A slower loop is a
+//     poll and is never held
 //   - not_found, conflict, unauthorized: for Limits.Poll after the first failure. News ends the
 //     hold while the call has failed fewer than Limits.Repeats times in a row. An effect, one in
 //     doubt and a turn always end it

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// warning is an advice that no result has taken.
+// warning is advice that is not in a result yet.
 type warning struct {
 	tool  string
 	about *record
 }
 
-// warn keeps an advice about a call until a result takes it.
+// warn keeps the advice about a call until a result takes it.
 func (p *Past) warn(tool string, r *record) {
 	if len(p.advice) == p.limits.Memory {
 		p.advice = slices.Delete(p.advice, 0, 1)
@@ -20,16 +20,17 @@ func (p *Past) warn(tool string, r *record) {
 	p.advice = append(p.advice, warning{tool, r})
 }
 
-// Advise returns the advice for the model that belongs into the result of a call, in under 60 words,
-// or "". It comes at most once per call and turn (Gitlawb/openclaude#2048), and only while the call
-// would be refused. It limits itself to the tool of the call (NousResearch/hermes-agent#28592).
+// Advise returns the advice for the model that belongs into the result of a call, in under 60
+// words, or "". It returns advice at most once per call and turn (Gitlawb/openclaude#2048), and
+// only while the call would be refused. The advice is about the tool of the call only
+// (NousResearch/hermes-agent#28592).
 func (p *Past) Advise(id Digest, now time.Time) string {
 	return p.take(now, func(w warning, _ *Refusal) bool { return w.about.id == id })
 }
 
-// AdviseTool is Advise for a result of which only the tool and the kind of the outcome are known, and
-// the kind may be empty: not known. The advice is about a call of that tool with an outcome of that
-// kind, and is true in the result of any such call.
+// AdviseTool is Advise for a result of which only the tool and the kind of the outcome are known.
+// An empty kind is not known. The advice is about a call of that tool with an outcome of that
+// kind, so it is true in the result of any such call.
 func (p *Past) AdviseTool(tool, kind string, now time.Time) string {
 	every := kind == ""
 	if o := (step{kind: kind}); o.answers() || kind == kindSlow {
@@ -38,8 +39,8 @@ func (p *Past) AdviseTool(tool, kind string, now time.Time) string {
 	return p.take(now, func(w warning, h *Refusal) bool { return w.tool == tool && (every || h.Kind == kind) })
 }
 
-// take returns the latest advice that is about a call which would be refused now and matches, or "".
-// It drops that, and those that do not hold any more.
+// take returns the latest advice that match accepts and whose call would be refused now, or "". It
+// drops that advice, and on the way all advice whose call would not be refused.
 func (p *Past) take(now time.Time, match func(warning, *Refusal) bool) (text string) {
 	for i := len(p.advice) - 1; i >= 0 && text == ""; i-- {
 		w := p.advice[i]
@@ -55,7 +56,7 @@ func (p *Past) take(now time.Time, match func(warning, *Refusal) bool) (text str
 	return text
 }
 
-// advise returns the text of an advice.
+// advise returns the text of the advice.
 func (p *Past) advise(w warning, h *Refusal, now time.Time) string {
 	until := "until a tool has changed something"
 	if !h.RetryAt.IsZero() {
@@ -68,7 +69,7 @@ func (p *Past) advise(w warning, h *Refusal, now time.Time) string {
 		w.tool, what, until, usable, do)
 }
 
-// explain returns what a call did, what remains usable and what would help.
+// explain returns what the call did, what stays usable and what helps.
 func (p *Past) explain(h *Refusal, r *record) (what, usable, do string) {
 	usable = "Other arguments and other tools"
 	switch h.Reason {

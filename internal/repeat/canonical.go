@@ -11,13 +11,13 @@ import (
 
 const (
 	maxDepth = 10_000 // levels of nesting, as in encoding/json
-	maxPlain = 256    // bytes of an object above which its hash stands for it
+	maxPlain = 256    // bytes of an object above which its hash replaces it
 )
 
-// canon writes, in one pass over a JSON text, the one text that stands for all JSON texts of equal
-// values. That is no JSON: a number is its digits and a power of ten, each member ends with a
-// comma, and a large object is its hash. So sorting the members of nested objects never moves the
-// same bytes again and again.
+// canon writes, in one pass over a JSON text, the same text for all JSON texts of equal values.
+// That text is no JSON: a number is its digits and a power of ten, each member ends with a comma,
+// and a large object is its hash. So sorting the members of nested objects never moves the same
+// bytes again and again.
 type canon struct {
 	text    []byte // to read
 	given   bool   // text comes from outside, not from encoding/json
@@ -28,7 +28,7 @@ type canon struct {
 	encoded bytes.Buffer
 }
 
-// member is a member of an object, as indices of out: its key is out[from:value].
+// member is a member of an object, as indices of out. Its key is out[from:value].
 type member struct{ from, value, end int }
 
 // read appends the canonical form of text to out. It reports whether there is one.
@@ -53,7 +53,7 @@ func (c *canon) space() {
 	}
 }
 
-// next reports whether b comes next, behind white space, and steps over it.
+// next skips white space and reports whether b comes next. If so, it skips b.
 func (c *canon) next(b byte) bool {
 	c.space()
 	if c.at == len(c.text) || c.text[c.at] != b {
@@ -152,7 +152,7 @@ func (c *canon) order(a, b member) int {
 	return bytes.Compare(c.out[a.from:a.value], c.out[b.from:b.value])
 }
 
-// sort sorts members, which are the end of out, by key. It returns false if two have the same.
+// sort sorts members, which are the end of out, by key. It returns false if two keys are equal.
 func (c *canon) sort(members []member) bool {
 	start := members[0].from
 	slices.SortFunc(members, c.order)
@@ -175,7 +175,7 @@ var plain = func() (p [256]bool) {
 	return p
 }()
 
-// string reads a string whose quote comes next. It keeps a character as it is where JSON can.
+// string reads a string whose quote comes next. It keeps each character as it is, if JSON can.
 func (c *canon) string() bool {
 	c.at++
 	c.out = append(c.out, '"')
@@ -232,9 +232,9 @@ func (c *canon) escape() bool {
 	return true
 }
 
-// unicode reads the escape sequence \uXXXX, or two of them that are a surrogate pair. In encoded
-// text the one of U+FFFD stands for bytes that were not UTF-8; the character itself is never
-// escaped there.
+// unicode reads one \uXXXX, or two that are a surrogate pair. In encoded text \uFFFD stands for
+// bytes that were not UTF-8, so it has no canonical form. The encoder never escapes the character
+// itself.
 func (c *canon) unicode() bool {
 	r, ok := c.hex()
 	if !ok || !c.given && r == utf8.RuneError {
@@ -287,7 +287,7 @@ func (c *canon) rune(r rune) {
 	}
 }
 
-// number reads a number and writes its digits, without zeros at either end, and a power of ten:
+// number reads a number. It writes the digits, without zeros at either end, and a power of ten:
 // 100, 1e2 and 1.0E+02 are 1e2.
 func (c *canon) number() bool {
 	start := len(c.out)

@@ -1,8 +1,8 @@
 // Package repeat knows what one run of an agent has done before: which calls are the same, which
 // outcomes are the same, and which call would only repeat what is known.
 //
-// It is pure: time is an argument, nothing locks, and the only code of others that runs is what
-// encoding/json and error values call. It knows nothing of circuits: kinds are plain strings.
+// It is pure: time is an argument, nothing locks, and it runs code of others only through
+// encoding/json and the methods of errors. It knows nothing of circuits: kinds are plain strings.
 package repeat
 
 import (
@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// Digest is a fingerprint. Two are equal only if what they were made of is equal. The zero
-// Digest equals nothing, not even another zero one.
+// Digest is a fingerprint. Two are equal only if they were made from equal values. The zero Digest
+// equals nothing, not even another zero one.
 type Digest [16]byte
 
 // digestOf returns the fingerprint of a text.
@@ -25,27 +25,27 @@ func digestOf(text []byte) Digest {
 	return Digest(sum[:])
 }
 
-// maxResult caps the encoded size of a result in bytes. A larger one equals nothing.
+// maxResult caps the encoded size of a result in bytes. A larger result equals nothing.
 const maxResult = 16 << 20
 
-// Arguments returns the fingerprint of the arguments of a call together with the names that it
-// belongs to, such as run and tool. Arguments are the same if they are equal as JSON values:
+// Arguments returns the fingerprint of the arguments of a call and of names, such as run and tool.
+// It is the same for arguments that are equal as JSON values:
 //
 //   - the order of keys, white space and the way of writing a number or a character mean nothing
 //   - a null member is not an absent one, and 2^53+1 is not 2^53
 //
-// It returns the zero Digest for what equals nothing:
+// It returns the zero Digest for arguments that equal nothing:
 //
 //   - what is no JSON or cannot be written as JSON, also because a method panics
-//   - two members of one name, or half a surrogate pair, which decoders read differently (RFC 8259,
-//     sections 4 and 8.2)
+//   - two members of one name, or half a surrogate pair, which decoders read differently (RFC
+//     8259, sections 4 and 8.2)
 //   - invalid UTF-8
 //   - an exponent of more than 18 digits
 //   - nesting deeper than maxDepth
-//   - a struct that holds something of which its JSON says nothing
+//   - a struct that holds something that its JSON does not show
 //
-// A [json.RawMessage] is the text itself. Anything else is encoded first. All of the arguments
-// count, however large they are.
+// A [json.RawMessage] is the text itself. Any other value is encoded first. The whole of the
+// arguments counts, however large they are.
 func Arguments(args any, names ...string) Digest {
 	c := canons.Get().(*canon)
 	defer canons.Put(c)
@@ -68,11 +68,11 @@ func Arguments(args any, names ...string) Digest {
 }
 
 // Result returns the fingerprint of what a call returned. Equal values of one Go type have equal
-// fingerprints. Values that differ only in writing, such as two raw texts, have different ones,
-// which at worst lets a call run once more.
+// fingerprints. Values that are only written differently, such as two raw texts, have different
+// ones. At worst that lets a call run once more.
 //
-// It returns the zero Digest for what equals nothing: nil, what cannot be written as JSON, what
-// encodes to more than maxResult bytes, and what hides a part of itself as for [Arguments].
+// It returns the zero Digest for what equals nothing: nil, what cannot be written as JSON, what is
+// more than maxResult bytes as JSON, and what hides a part of itself as in [Arguments].
 func Result(v any) Digest {
 	switch v := v.(type) {
 	case nil:
@@ -95,8 +95,7 @@ func Result(v any) Digest {
 	return Digest(h.hash.Sum(h.sum[:0]))
 }
 
-// encode writes v as JSON. It reports whether that went well, which it does not if a MarshalJSON
-// panics.
+// encode writes v as JSON. It reports whether it could: false also if a MarshalJSON panics.
 func encode(w io.Writer, v any) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -108,7 +107,7 @@ func encode(w io.Writer, v any) (ok bool) {
 	return e.Encode(v) == nil
 }
 
-// Text returns the fingerprint of the text of an error, the zero Digest if its method panics.
+// Text returns the fingerprint of the text of an error, or zero if its method panics.
 func Text(err error) (d Digest) {
 	defer func() {
 		recover() // d is still zero
@@ -116,7 +115,7 @@ func Text(err error) (d Digest) {
 	return digestOf([]byte(err.Error()))
 }
 
-// raw returns the fingerprint of a result that is text already. The tag keeps it apart from JSON.
+// raw returns the fingerprint of a result that is text. Its tag keeps it apart from JSON.
 func raw(text []byte) Digest {
 	if len(text) > maxResult {
 		return Digest{}
@@ -131,7 +130,7 @@ func raw(text []byte) Digest {
 
 var rawTag = []byte{0}
 
-// hasher is a hash to encode into. It takes no more than maxResult bytes.
+// hasher is a hash that JSON is encoded into. It hashes at most maxResult bytes.
 type hasher struct {
 	hash hash.Hash
 	size int

@@ -7,11 +7,14 @@ import (
 	"sync"
 )
 
-// opaque reports whether v must not be compared by its JSON: it hides a part of itself, is nested
-// deeper than maxDepth, which would cost encoding/json the stack, or is larger than most bytes.
+// opaque reports whether v must not be compared by its JSON. That is so if v
+//
+//   - hides a part of itself
+//   - is nested deeper than maxDepth, which would cost encoding/json the stack
+//   - is larger than most bytes
 //
 // A value hides a part if it has a struct that holds something but has neither a field for JSON
-// nor a MarshalJSON of its own, because all such structs look alike.
+// nor a MarshalJSON of its own. All such structs look alike as JSON.
 func opaque(v any, most int) bool {
 	w := walker{left: most}
 	return !w.any(v, 0)
@@ -20,13 +23,13 @@ func opaque(v any, most int) bool {
 // walker looks through a value. Its methods return false as soon as the value is opaque.
 type walker struct{ left int }
 
-// take counts bytes that v at least encodes to.
+// take counts bytes of which v has at least n as JSON. It reports whether v is not too large.
 func (w *walker) take(n int) bool {
 	w.left -= n
 	return w.left >= 0
 }
 
-// any is value for what is in an interface. It needs no reflection for what JSON decodes to.
+// any is value for the content of an interface. It needs no reflection for what JSON decodes to.
 func (w *walker) any(v any, depth int) bool {
 	switch v := v.(type) {
 	case nil, bool, float64, int:
@@ -99,7 +102,7 @@ func (w *walker) value(v reflect.Value, l *layout, depth int) bool {
 	return w.take(1)
 }
 
-// layout is what is known of all values of a type.
+// layout is what is the same for all values of a type.
 type layout struct {
 	hides  bool    // each value hides a part
 	small  bool    // no value needs a look inside
@@ -112,8 +115,8 @@ type field struct {
 	layout *layout
 }
 
-// place is a type where it stands: a method of a pointer receiver is found only on what is
-// addressable.
+// place is a type and where its value stands: a method of a pointer receiver is found only on an
+// addressable value.
 type place struct {
 	t           reflect.Type
 	addressable bool
@@ -129,8 +132,8 @@ func layoutOf(t reflect.Type) *layout {
 	return l.(*layout)
 }
 
-// lay returns the layout of a type. Those in done are known or under way, so that a type may
-// contain itself; what contains itself is never small.
+// lay returns the layout of a type. done has the layouts that are known or under way, so that a
+// type may contain itself. Such a type is never small.
 func lay(p place, done map[place]*layout) *layout {
 	if l := done[p]; l != nil {
 		return l
@@ -153,7 +156,7 @@ func lay(p place, done map[place]*layout) *layout {
 	case reflect.Struct:
 		l.hides = p.t.Size() > 0
 		for _, f := range reflect.VisibleFields(p.t) {
-			if !f.IsExported() || f.Tag.Get("json") == "-" || f.Anonymous && isStruct(f.Type) { // whose fields come by themselves
+			if !f.IsExported() || f.Tag.Get("json") == "-" || f.Anonymous && isStruct(f.Type) { // VisibleFields has its fields, too
 				continue
 			}
 			l.hides = false
@@ -168,7 +171,7 @@ func lay(p place, done map[place]*layout) *layout {
 	return l
 }
 
-// throughPointer reports whether a field of a struct comes by an embedded pointer.
+// throughPointer reports whether a field of a struct is reached through an embedded pointer.
 func throughPointer(t reflect.Type, index []int) bool {
 	for _, i := range index[:len(index)-1] {
 		if t = t.Field(i).Type; t.Kind() == reflect.Pointer {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The kinds of outcomes that the rules tell apart, as toolcircuit names them. An outcome of any
-// other kind is a failure like kindUnavailable.
+// The kinds of outcomes that the rules tell apart, as toolcircuit names them. Any other kind is a failure of the
+// last row in rules.go.
 const (
 	kindOK           = "ok"
 	kindSlow         = "slow"
@@ -22,36 +22,38 @@ const (
 	kindRejected     = "rejected"
 )
 
-// Limits are the bounds of the rules. All are positive.
+// Limits are the limits of the rules. All are positive.
 type Limits struct {
-	Repeats int           // same failures in a row, or rounds of same answers, before a hold
-	Pause   time.Duration // how long a hold lasts, since the latest outcome
+	Repeats int           // failures of one kind in a row, or rounds of the same answers, before a hold
+	Pause   time.Duration // how long a hold lasts, from the latest outcome
 	Poll    time.Duration // from start to start; a slower repeat is a poll
 	Copies  int           // of one call under way
-	Memory  int           // calls that are remembered once they have ended
+	Memory  int           // how many calls are remembered after they have ended
 }
 
-// Past is what a run has done so far. Its methods must not run at the same time. Make one with New.
+// Past is what one run has done so far. Make one with New. It does not lock: the caller must not
+// call two methods at the same time.
 type Past struct {
 	limits  Limits
 	records map[Digest]*record // of calls under way and of those in kept
-	kept    *list.List         // of *record that still say something, the latest at the back
+	kept    *list.List         // of *record that still matter, the latest at the back
 	seen    memory             // answers of this run
 	history []step             // the latest outcomes of guarded calls, the latest at the end
-	advice  []warning          // of this turn, until a result takes it, the latest at the end
+	advice  []warning          // of this turn and not in a result yet, the latest at the end
 
-	// The clocks of what can change an answer. Moments are numbers that only grow.
-	now     uint64 // of the latest begin or end
+	// When something happened that can change an answer. now counts the begins and ends of calls, and
+	// a moment is a value of now.
+	now     uint64 // the latest moment
 	news    uint64 // when the latest call began that brought news
-	guarded uint64 // the same of guarded calls
+	guarded uint64 // the same for guarded calls
 	epoch   epoch
 }
 
-// epoch is what a call can rely on to be as it was.
+// epoch counts what changes the answers of other calls.
 type epoch struct {
 	turn    uint64 // the first is 1
 	effects uint64 // calls of tools with side effects that succeeded
-	doubts  uint64 // those of which nobody knows whether they took effect
+	doubts  uint64 // those that may have taken effect: nobody knows
 }
 
 // New returns the past of a run that begins now.
@@ -59,32 +61,32 @@ func New(l Limits) *Past {
 	return &Past{limits: l, records: map[Digest]*record{}, kept: list.New(), seen: newMemory(l.Memory), epoch: epoch{turn: 1}}
 }
 
-// Call is one call of a run. Its first fields are the caller's; Begin fills in the rest.
+// Call is one call of a run. The caller sets the first four fields, and Begin the rest.
 type Call struct {
-	ID      Digest // of tool and arguments; zero: it equals no other call
+	ID      Digest // fingerprint of tool and arguments; zero: it equals no other call
 	Tool    string // for advice
-	Guarded bool   // the call may be refused; without it, it can only bring news and effects
+	Guarded bool   // the call may be refused; otherwise it can only bring news and effects
 	Writes  bool   // the tool has side effects
 
 	record   *record // nil: not guarded
 	start    time.Time
 	began    uint64
 	epoch    epoch
-	outcomes uint64 // of the record when the call began
-	honoured bool   // it waited as long as it was asked to
+	outcomes uint64 // record.outcomes when the call began
+	honoured bool   // it has waited as asked
 }
 
-// Outcome is what came of a call. The zero Outcome: it did not run.
+// Outcome is the outcome of a call. The zero Outcome: the call did not run.
 type Outcome struct {
 	Kind string // empty: the call did not run
-	// Print is the fingerprint of the answer, or of the error's text where Kind is unknown. Zero:
-	// it equals no other.
+	// Print is the fingerprint of the answer or, if Kind is unknown, of the error's text. Zero: it
+	// equals no other.
 	Print Digest
-	// Wait is until when the dependency, or its circuit, asks to stay away. Zero: nobody asks.
+	// Wait is until when the dependency or its circuit asks not to call it. Zero: nobody asks.
 	Wait time.Time
 }
 
-// record is what is known of one call.
+// record is what is known about one call and all that are the same.
 type record struct {
 	id       Digest
 	writes   bool
@@ -92,10 +94,10 @@ type record struct {
 	outcomes uint64 // that counted
 	failure  failure
 	loop     loop
-	at       time.Time     // of the latest outcome that counted
-	wait     time.Time     // until when that outcome, or a circuit since, asked to wait
-	advised  uint64        // in that turn
-	place    *list.Element // in kept, nil if not
+	at       time.Time     // when the latest outcome came that counted
+	wait     time.Time     // until when that outcome, or a circuit after it, asked to wait
+	advised  uint64        // the turn in which advice about it was given; 0: none
+	place    *list.Element // in kept; nil: not there
 }
 
 // failure is how a call keeps failing. The zero failure: it does not.
@@ -103,23 +105,23 @@ type failure struct {
 	kind   string
 	print  Digest
 	times  int       // in a row
-	start  time.Time // of the latest
-	known  uint64    // when it was
-	before epoch     // when it began
+	start  time.Time // when the latest of these calls began
+	known  uint64    // the moment when that call ended
+	before epoch     // the epoch in which it began
 }
 
-// loop is that a call went round with others. The zero loop: it did not.
+// loop says that a call was part of a loop. The zero loop: it was not.
 type loop struct {
 	print Digest    // of the answer
 	again bool      // the answer came again after the hold
-	start time.Time // of the latest call
-	at    time.Time // when the loop was known
-	known uint64    // the same as a moment
-	after epoch     // then
+	start time.Time // when the latest call began
+	at    time.Time // when the loop was found
+	known uint64    // the moment when it was found
+	after epoch     // the epoch when it was found
 }
 
-// Begin takes in that a call begins, or returns why it must not. Each call that begins must End
-// once. A refused one changes nothing, and must not.
+// Begin notes that a call begins, or returns why it must not. Each call that begins must End once.
+// A refused call changes nothing and must not End.
 func (p *Past) Begin(c *Call, now time.Time) *Refusal {
 	c.Guarded = c.Guarded && c.ID != Digest{}
 	if c.Guarded {
@@ -140,11 +142,11 @@ func (p *Past) Begin(c *Call, now time.Time) *Refusal {
 	return nil
 }
 
-// End takes in what came of a call that has begun.
+// End notes the outcome of a call that has begun.
 func (p *Past) End(c *Call, o Outcome, now time.Time) {
 	p.now++
 	if o.Kind == kindSlow {
-		o.Kind = kindOK // the same answer
+		o.Kind = kindOK // a slow answer is the same answer
 	}
 	s := step{id: c.ID, kind: o.Kind, print: o.Print, start: c.start}
 	if o.Kind != kindOK && o.Kind != kindUnknown {
@@ -171,12 +173,12 @@ func (p *Past) count(c *Call, s step, o Outcome, now time.Time) {
 	r := c.record
 	switch o.Kind {
 	case "", kindCanceled, kindInterrupt, kindRejected:
-		return // which is no outcome
+		return // not an outcome
 	}
 	if s.answers() {
 		r.failure, r.wait = failure{}, time.Time{}
 	}
-	if r.outcomes != c.outcomes { // known from a call at the same time
+	if r.outcomes != c.outcomes { // a call at the same time has counted
 		if r.failure.times > 0 && o.Wait.After(r.wait) {
 			r.wait = o.Wait
 		}
@@ -204,7 +206,7 @@ func (p *Past) count(c *Call, s step, o Outcome, now time.Time) {
 	}
 }
 
-// effect takes in how a call with side effects went.
+// effect notes the outcome of a call with side effects.
 func (p *Past) effect(kind string) {
 	switch kind {
 	case kindOK, kindDuplicate:
@@ -212,7 +214,7 @@ func (p *Past) effect(kind string) {
 	case "", kindRateLimited, kindUnauthorized, kindInvalid, kindNotFound, kindConflict, kindInterrupt:
 		// no effect, or none yet
 	default:
-		p.epoch.doubts++ // and the model is told to look
+		p.epoch.doubts++ // the model is told to look, so let it
 	}
 }
 
@@ -225,21 +227,21 @@ func (r *record) fail(c *Call, s step, moment uint64) {
 	r.failure = failure{kind: s.kind, print: s.print, times: times + 1, start: c.start, known: moment, before: c.epoch}
 }
 
-// Wait takes in that a circuit refused a call and named an end, so that the call may be made then.
+// Wait notes that a circuit refused a call and asks to wait until then.
 func (p *Past) Wait(id Digest, until time.Time) {
 	if r := p.records[id]; r != nil && id != (Digest{}) {
 		r.wait = until
 	}
 }
 
-// NextTurn takes in that the run has got new input from outside.
+// NextTurn notes that the run has got new input from outside.
 func (p *Past) NextTurn() {
 	p.epoch.turn++
 	p.history = nil
 	p.advice = nil
 }
 
-// keep remembers a record, and forgets the oldest if there are too many.
+// keep remembers a record, and forgets the oldest if there are more than Limits.Memory.
 func (p *Past) keep(r *record) {
 	if r.place != nil {
 		p.kept.MoveToBack(r.place)
@@ -254,7 +256,7 @@ func (p *Past) keep(r *record) {
 	p.tidy(oldest)
 }
 
-// tidy drops a record that has nothing to say.
+// tidy drops a record that says nothing more.
 func (p *Past) tidy(r *record) {
 	if r.place != nil && r.failure.times == 0 && r.loop == (loop{}) && r.advised == 0 {
 		p.kept.Remove(r.place)

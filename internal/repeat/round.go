@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	maxRound  = 4    // calls in the longest round that is recognized
-	maxRounds = 1000 // above which Repeats recognizes no round
+	maxRound  = 4    // calls in the longest round that is found
+	maxRounds = 1000 // with more Repeats no round is found
 )
 
 // step is an outcome in history. The zero step equals none.
@@ -26,7 +26,7 @@ func (s *step) same(o *step) bool {
 	return s.id == o.id && s.kind == o.kind && s.print == o.print && s.id != Digest{}
 }
 
-// add adds an outcome to history. If the run goes round now, the answers of the round are held.
+// add adds an outcome to history. If the run goes round now, add holds the answers of the round.
 func (p *Past) add(s step, now time.Time) {
 	n := p.limits.Repeats
 	if n > maxRounds {
@@ -44,8 +44,8 @@ func (p *Past) add(s step, now time.Time) {
 	}
 }
 
-// isRound reports whether all laps of so many steps are the same, and fast. Within a lap the
-// order means nothing, since calls may be made at the same time.
+// isRound reports whether steps is a number of laps of size steps that are all the same and fast.
+// Within a lap the order means nothing, because calls may be made at the same time.
 func (p *Past) isRound(steps []step, size int) bool {
 	last := steps[len(steps)-size:]
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -77,7 +77,7 @@ func times(s *step, lap []step) (n int) {
 	return n
 }
 
-// loop holds the answers of a lap. Failures have rules of their own.
+// loop holds the answers of a lap. Failures have their own rules.
 func (p *Past) loop(lap []step, now time.Time) {
 	for _, s := range lap {
 		if !s.answers() {
@@ -105,7 +105,7 @@ type answer struct{ id, print Digest }
 
 func newMemory(size int) memory { return memory{set: map[answer]struct{}{}, size: size} }
 
-// add adds an answer. It reports whether that is new.
+// add adds an answer and reports whether it is new.
 func (m *memory) add(s step) bool {
 	a := answer{s.id, s.print}
 	if a.id == (Digest{}) || a.print == (Digest{}) {
