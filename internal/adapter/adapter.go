@@ -1,4 +1,4 @@
-// Package adapter is what the adapters of agent runtimes share, free of any of their SDKs.
+// Package adapter is what the adapters of agent runtimes share. It imports no SDK.
 package adapter
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// interrupted is the value of a call that its runtime interrupted, such as to ask a person. It is
-// neutral for the circuit and for the session.
+// interrupted is the value of a call that its runtime interrupted, for instance to ask a person.
+// The circuit and the session ignore it.
 var interrupted any = toolcircuit.Result[any]{
 	Status:  toolcircuit.StatusFailed,
 	Blocked: toolcircuit.Blocked{Cause: toolcircuit.KindInterrupt},
@@ -23,8 +23,8 @@ type Call struct {
 	tool string
 }
 
-// Begin asks for one call of a tool, with args as in [toolset.Set.Allow]. Without a call it returns
-// what [Call.Settle] does.
+// Begin asks for one call of a tool, with args as in [toolset.Set.Allow]. If the call is refused,
+// c is nil, and told and err are as [Call.Settle] returns them.
 func Begin(ctx context.Context, set *toolset.Set, tool string, args any) (c *Call, told *toolcircuit.Result[any], err error) {
 	c = &Call{ctx: ctx, set: set, tool: tool}
 	if c.Permit, err = set.Allow(ctx, tool, args); err != nil {
@@ -34,17 +34,18 @@ func Begin(ctx context.Context, set *toolset.Set, tool string, args any) (c *Cal
 	return c, nil, nil
 }
 
-// Settle settles the call. It returns what the model reads in place of the value, nil if that is the
-// value, or the error if it belongs to the runtime.
+// Settle settles the call. told is what the model reads in place of the value, nil if it reads the
+// value. The error is one that belongs to the runtime.
 func (c *Call) Settle(value any, err error) (told *toolcircuit.Result[any], forCaller error) {
 	v, err := c.Permit.Settle(c.ctx, value, err)
 	return c.tell(v, err)
 }
 
-// Interrupt settles a call that its runtime interrupted. What it returned is for the runtime, as it is.
+// Interrupt settles a call that its runtime interrupted. The runtime gets what the call returned,
+// unchanged.
 func (c *Call) Interrupt() { c.Permit.Settle(c.ctx, interrupted, nil) }
 
-// tell returns what the model reads of err.
+// tell returns what the model reads about err, or the error if it belongs to the runtime.
 func (c *Call) tell(v toolcircuit.Verdict, err error) (*toolcircuit.Result[any], error) {
 	if err == nil {
 		return nil, nil
@@ -57,8 +58,8 @@ func (c *Call) tell(v toolcircuit.Verdict, err error) (*toolcircuit.Result[any],
 }
 
 // Do runs a call of a tool whose op returns when the call is over. interrupts reports whether the
-// runtime interrupted it. Where told and err are nil the value is that of op, and so are value and err
-// of an interrupted call.
+// runtime interrupted it. If told and err are nil, value is op's. If the call was interrupted,
+// value and err are op's.
 func Do[T any](ctx context.Context, set *toolset.Set, tool string, args any, op func(context.Context) (T, error),
 	interrupts func(T, error) bool) (value T, told *toolcircuit.Result[any], err error) {
 	c, told, err := Begin(ctx, set, tool, args)
@@ -78,13 +79,13 @@ func Do[T any](ctx context.Context, set *toolset.Set, tool string, args any, op 
 	return value, nil, err
 }
 
-// EndTurn reports whether the session in ctx wants no more calls in this turn. tool is one of the
-// tools of the run.
+// EndTurn reports whether the session in ctx wants no more calls in this turn. tool is any tool of
+// the run.
 func EndTurn(ctx context.Context, set *toolset.Set, tool string) bool {
-	// What a refusal would say. It refuses nothing and counts for nothing.
+	// This asks what a refusal would say. It refuses nothing and counts nothing.
 	r, _ := toolset.ResultOf[any](ctx, set, tool, nil, toolcircuit.Verdict{}, toolcircuit.ErrCircuitOpen)
 	return r.EndTurn
 }
 
-// Stopped is the answer of a run whose model goes on calling tools after [EndTurn].
+// Stopped is the answer of a run whose model calls tools again after [EndTurn] reported true.
 const Stopped = "I stop here: the tools that this needs cannot be called now."

@@ -9,7 +9,7 @@ var rpcNames = map[string]bool{
 	"UNIMPLEMENTED": true, "INTERNAL": true, "UNAVAILABLE": true, "DATA_LOSS": true,
 }
 
-// throttles are the codes for which AWS's own SDKs back off as throttled:
+// throttles are the codes that AWS's own SDKs take for throttling:
 // https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html.
 var throttles = map[string]bool{
 	"Throttling": true, "ThrottlingException": true, "ThrottledException": true,
@@ -19,7 +19,7 @@ var throttles = map[string]bool{
 	"SlowDown": true, "PriorRequestNotComplete": true, "EC2ThrottledException": true,
 }
 
-// modelErrors are the types of Anthropic's errors that a stream can end with:
+// modelErrors are the types of Anthropic's errors that can end a stream:
 // https://docs.anthropic.com/en/api/errors.
 var modelErrors = map[string]string{
 	"overloaded_error": "unavailable",
@@ -28,7 +28,7 @@ var modelErrors = map[string]string{
 	"timeout_error":    "timeout",
 }
 
-// sqlStates are single SQLSTATEs, and sqlClasses classes of them, as PostgreSQL documents them:
+// sqlStates has single SQLSTATEs and sqlClasses has classes of them, as PostgreSQL documents them:
 // https://www.postgresql.org/docs/current/errcodes-appendix.html.
 var (
 	sqlStates = map[string]string{
@@ -51,7 +51,7 @@ var (
 	}
 )
 
-// sqlState returns the kind of an SQLSTATE, "" for one that is none or says neither.
+// sqlState returns the kind of an SQLSTATE, or "" for a code that is none or is not listed.
 func sqlState(code string) string {
 	if len(code) != 5 {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const unknownCode = 2 // UNKNOWN, which is also what a client says when it does not know
+const unknownCode = 2 // UNKNOWN: clients use it, too, when they do not know
 
 // grpcCode returns what a gRPC status code says.
 func grpcCode(code uint64) Said {
@@ -39,8 +39,8 @@ func grpcStatus(t reflect.Type) reader {
 	}
 }
 
-// protoDelay returns the longest delay among the details of a google.rpc.Status. It reads them
-// in their wire form, since the program need not know the type of each.
+// protoDelay returns the longest delay among the details of a google.rpc.Status. It reads them in
+// wire form, because the program need not know their types.
 func protoDelay(status reflect.Value) (wait time.Duration) {
 	details := status.Elem().FieldByName("Details")
 	for i := range details.Len() {
@@ -100,8 +100,8 @@ func wireDelay(name string, message []byte) (wait time.Duration) {
 	return wait
 }
 
-// wireFields calls each with the number and the value of the fields of a message, until one is
-// neither a varint nor bytes: https://protobuf.dev/programming-guides/encoding/.
+// wireFields calls each with the number and the value of each field of a message. It stops at a
+// field that is neither a varint nor bytes: https://protobuf.dev/programming-guides/encoding/.
 func wireFields(message []byte, each func(field, n uint64, bytes []byte)) {
 	for len(message) > 0 {
 		tag, size := binary.Uvarint(message)

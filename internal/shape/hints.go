@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Hints are what the header of a response says of the time to come back.
+// Hints are what the header of a response says about when to come back.
 type Hints struct {
-	Wait  time.Duration // the longest that is asked for, 0 if none
-	Spent bool          // nothing is left of the rate
-	Reset time.Duration // until there is again, 0 if unknown
+	Wait  time.Duration // the longest wait asked for, 0 if none
+	Spent bool          // the rate limit has no calls left
+	Reset time.Duration // until it has calls again, 0 if unknown
 }
 
-// For returns the wait that a response with the status code asks for.
+// For returns the wait that a response with this status code asks for.
 func (h Hints) For(code int) time.Duration {
 	if h.Spent && (code == http.StatusForbidden || code == http.StatusTooManyRequests) {
 		return max(h.Wait, h.Reset)
@@ -24,8 +24,8 @@ func (h Hints) For(code int) time.Duration {
 	return h.Wait
 }
 
-// ReadHints reads h, which may be nil, in one pass. Names are compared as RFC 9110 section 5.1
-// wants, so a map that no http.Header method filled works too.
+// ReadHints reads h, which may be nil. Names are compared as RFC 9110 section 5.1 wants, so a map
+// that no http.Header method filled works too.
 func ReadHints(h http.Header) (found Hints) {
 	var dates, untils, resets []string
 	for key, lines := range h {
@@ -82,7 +82,7 @@ func ReadHints(h http.Header) (found Hints) {
 	return found
 }
 
-// milliseconds takes in a wait in milliseconds.
+// milliseconds adds waits in milliseconds.
 func (h *Hints) milliseconds(lines []string) {
 	for _, line := range lines {
 		d, _ := digits(line, time.Millisecond)
@@ -90,8 +90,8 @@ func (h *Hints) milliseconds(lines []string) {
 	}
 }
 
-// digits returns the number of units that text says, the longest duration if that is too long for
-// one. ok is false if text has anything but digits in it.
+// digits returns the duration that text gives as a number of units. A number that is too large
+// gives the longest duration. ok is false if text has anything but digits.
 func digits(text string, unit time.Duration) (d time.Duration, ok bool) {
 	text = trim(text)
 	if strings.Trim(text, "0123456789") != "" {

@@ -10,8 +10,7 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // field is an exported field of a struct, or one that an embedded struct promotes.
 type field struct{ reflect.StructField }
 
-// in returns the field of v, which is the struct or a pointer to it. It panics if there is a
-// nil pointer on the way.
+// in returns the field of v, a struct or a pointer to it. It panics at a nil pointer on the way.
 func (f field) in(v reflect.Value) reflect.Value {
 	for _, i := range f.Index {
 		if v.Kind() == reflect.Pointer {
@@ -38,8 +37,8 @@ func fieldsOf(t reflect.Type) (found []field) {
 	return found
 }
 
-// fieldOf returns how to read the first exported field of t that has exactly the type want and
-// one of names; nil if there is none.
+// fieldOf returns a function that reads the first exported field of t whose type is exactly want
+// and whose name is one of names. It returns nil if there is none.
 func fieldOf(t, want reflect.Type, names ...string) func(reflect.Value) reflect.Value {
 	for _, name := range names {
 		for _, f := range fieldsOf(t) {
@@ -51,7 +50,8 @@ func fieldOf(t, want reflect.Type, names ...string) func(reflect.Value) reflect.
 	return nil
 }
 
-// headerOf returns how to read the field Header of t, which need not have one.
+// headerOf returns a function that reads the field Header of t. That function returns nil if t has
+// none.
 func headerOf(t reflect.Type) func(error) http.Header {
 	header := fieldOf(t, typeOf[http.Header](), "Header")
 	return func(err error) http.Header {
@@ -63,14 +63,14 @@ func headerOf(t reflect.Type) func(error) http.Header {
 	}
 }
 
-// gives reports whether method, whose receiver is an argument, takes no other and returns one
-// value of kind k.
+// gives reports whether a method takes no argument except its receiver and returns one value of
+// kind k.
 func gives(method reflect.Value, k reflect.Kind) bool {
 	t := method.Type()
 	return t.NumIn() == 1 && t.NumOut() == 1 && t.Out(0).Kind() == k
 }
 
-// call calls a method of receiver that takes nothing and returns one value.
+// call calls a method that takes no argument and returns one value.
 func call(method reflect.Value, receiver any) reflect.Value {
 	return method.Call([]reflect.Value{reflect.ValueOf(receiver)})[0]
 }

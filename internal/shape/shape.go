@@ -1,6 +1,6 @@
-// Package shape reads what an SDK's error says of itself by the shape of its type: a status, a
-// code or a word, and how long to wait. It imports no SDK and knows nothing of circuits. It
-// never reads the text of an error.
+// Package shape reads what an SDK's error says about itself, by the shape of its type: a status, a
+// code or a word, and how long to wait. It imports no SDK, knows nothing of circuits and never
+// reads the text of an error.
 package shape
 
 import (
@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Said is what one error says, without what it wraps. Of Status, GRPC and Kind at most one is
-// set. The zero Said is no opinion.
+// Said is what one error says, without what it wraps. At most one of Status, GRPC and Kind is set.
+// The zero Said is no opinion.
 type Said struct {
 	Status    int           // an HTTP status from 400 to 599
 	Header    http.Header   // of the answer that Status or GRPC comes from, nil if unknown
 	GRPC      uint32        // a gRPC status code that is neither OK (0) nor UNKNOWN (2)
 	Kind      string        // "unavailable", "timeout", "rate_limited", "unauthorized", "invalid" or "conflict"
-	Wait      time.Duration // the wait that is asked for outside of Header, 0 if none
+	Wait      time.Duration // the wait asked for outside of Header, 0 if none
 	Throttled bool          // the caller is throttled, whatever the status of the answer
 }
 
 func (s Said) opinion() bool { return s.Status != 0 || s.GRPC != 0 || s.Kind != "" }
 
-// Of returns what err says, which must not be nil. It is safe for concurrent use. A method of
-// err that panics says nothing.
+// Of returns what err says. err must not be nil. A method of err that panics says nothing. Safe
+// for concurrent use.
 func Of(err error) (s Said) {
 	t := reflect.TypeOf(err)
 	found, ok := plans.Load(t)
@@ -43,7 +43,7 @@ func Of(err error) (s Said) {
 	return s
 }
 
-// merge returns s with what it leaves open taken from next.
+// merge returns s with its empty fields taken from next.
 func (s Said) merge(next Said) Said {
 	wait, throttled := max(s.Wait, next.Wait), s.Throttled || next.Throttled
 	if !s.opinion() {
@@ -53,10 +53,10 @@ func (s Said) merge(next Said) Said {
 	return s
 }
 
-// reader asks an error of the one type that it was made for.
+// reader reads the errors of the one type that it was made for.
 type reader func(err error) Said
 
-// ask calls read. What panics says nothing, for these are the methods of others.
+// ask calls read. If a method of err panics, err says nothing.
 func ask(read reader, err error) (s Said) {
 	defer func() {
 		if recover() != nil {
@@ -69,7 +69,7 @@ func ask(read reader, err error) (s Said) {
 // plan has the readers of a type.
 type plan struct{ opinions, besides []reader }
 
-// plans has the plan of each type that was met, so that a type is looked at once.
+// plans has the plan of each type that has occurred, so that each type is looked at once.
 var plans sync.Map // reflect.Type to *plan
 
 func planOf(t reflect.Type) *plan {

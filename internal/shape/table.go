@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// table has one row for each shape that gives an opinion, in the order of precedence: the first
-// that has one decides. A row returns nil if the type has not its shape. A name alone proves
-// nothing: each row wants the types as well, and most want company.
+// table has one row for each shape that gives an opinion. The order is the precedence: the first
+// opinion decides. A row returns nil if the type does not have its shape. A name alone proves
+// nothing, so each row compares types too, and most rows ask for a second field or method.
 //
-// The names of methods are constants at each place, since the linker keeps every method of the
-// program where a name is a variable.
+// Names of methods are constants at each place, because the linker keeps every method of the
+// program if a name is a variable.
 var table = [...]func(reflect.Type) reader{
 	// An exported field of type *http.Response, or one pointer away in a field ...Response.
 	// openai-go v3.99.0 Error, anthropic-sdk-go v1.84.0 Error, go-github v88.0.0 ErrorResponse
@@ -68,8 +68,8 @@ var table = [...]func(reflect.Type) reader{
 	// k8s.io/apimachinery v0.37.2 api/errors.StatusError.
 	kubernetesStatus,
 
-	// Type() of kind string. anthropic-sdk-go v1.84.0 Error, in mid-stream, where the status
-	// is 200.
+	// Type() of kind string. anthropic-sdk-go v1.84.0 Error, in the middle of a stream, when the
+	// status is 200.
 	func(t reflect.Type) reader {
 		m, ok := t.MethodByName("Type")
 		if !ok || !gives(m.Func, reflect.String) {
@@ -110,7 +110,7 @@ var table = [...]func(reflect.Type) reader{
 			switch {
 			case has("NetworkTimeoutError"), has("ExceededTimeLimitError"):
 				return Said{Kind: "timeout"}
-			case has("NetworkError"): // SystemOverloadedError, too, where nobody listens
+			case has("NetworkError"): // first: if nobody listens, SystemOverloadedError is set, too
 				return Said{Kind: "unavailable"}
 			case has("SystemOverloadedError"):
 				return Said{Kind: "rate_limited"}
@@ -126,8 +126,8 @@ var table = [...]func(reflect.Type) reader{
 	http2Error,
 }
 
-// besides has the rows that say something beside an opinion: that the caller is throttled, or for how
-// long to wait. They are asked whatever the table says.
+// besides has the rows that add to an opinion: that the caller is throttled, or how long to wait.
+// They are asked whatever table says.
 var besides = [...]func(reflect.Type) reader{
 	// ErrorCode() string among AWS's codes for throttling. smithy-go v1.28.9 GenericAPIError,
 	// dynamodb v1.74.0 types.ProvisionedThroughputExceededException.
@@ -140,8 +140,8 @@ var besides = [...]func(reflect.Type) reader{
 		}
 	},
 
-	// A field Rate with Limit and Remaining int. go-github v88.0.0 RateLimitError, which it also
-	// makes up itself, without a header, until the rate is reset.
+	// A field Rate with Limit and Remaining int. go-github v88.0.0 RateLimitError, which the client
+	// also makes itself, without a header, until the rate is reset.
 	spentRate,
 
 	// A field RetryAfter time.Duration or *time.Duration. slack v0.36.0 RateLimitedError,
@@ -164,8 +164,8 @@ var besides = [...]func(reflect.Type) reader{
 	},
 }
 
-// status returns what an HTTP status says. One below 400 says nothing: an error is never a
-// success.
+// status returns what an HTTP status says. A status below 400 says nothing, because an error is
+// never a success.
 func status(code int, h http.Header) Said {
 	if code < 400 || code > 599 {
 		return Said{}
@@ -199,8 +199,8 @@ func response(t reflect.Type) reader {
 	}
 }
 
-// innerResponse reads the type that f points to: an *http.Response in it, or a status with its
-// header.
+// innerResponse returns a reader for the type that f points to: it reads an *http.Response in it,
+// or a status with a header.
 func innerResponse(f field) reader {
 	inner := f.Type.Elem()
 	var code, header field
@@ -251,7 +251,7 @@ func codeInCompany(t reflect.Type) reader {
 	}
 }
 
-// fits reports whether word is what an answer with the status code n has beside it: a name of
+// fits reports whether word is what an answer with status code n has beside it: a name of
 // google.rpc.Code, or a status line.
 func fits(n int, word string) bool {
 	if rpcNames[word] {
@@ -331,8 +331,7 @@ func kubernetesStatus(t reflect.Type) reader {
 	}
 }
 
-// enhanceYourCalm is the code by which a server says that it is asked too often: RFC 9113
-// section 7.
+// enhanceYourCalm is the code of a server that is called too often: RFC 9113 section 7.
 const enhanceYourCalm = 0xb
 
 func http2Error(t reflect.Type) reader {

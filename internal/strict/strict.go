@@ -1,5 +1,5 @@
-// Package strict reads and writes the JSON of settings. It refuses what encoding/json lets
-// pass, and its errors say where in the text a mistake is.
+// Package strict reads and writes the JSON of settings. It refuses what encoding/json accepts by
+// mistake, and its errors name the place in the text.
 package strict
 
 import (
@@ -25,17 +25,17 @@ func (e *Error) Error() string {
 	return e.Path + ": " + e.Text
 }
 
-// Decode lays the JSON object in data over *into, which is half done after an error. A field that
-// is null is like one that is absent. These are errors:
+// Decode sets the fields of *into that the JSON object in data has, in the order of T. After an
+// error *into is partly set. Null is like an absent field. These are errors:
 //
 //   - a field that T does not have, or that is there twice
 //   - a value of the wrong type; durations are text such as "30s"
-//   - an explicit 0 where defaults has another value, since it would be taken for "not set"
+//   - a 0 for a field that is not 0 in defaults, because it would be taken for an absent field
 //   - null in a list or a map
 //
-// Decode takes the fields in the order of T, whatever their order in data. A non-nil start is
-// called before each pointer is decoded, with the address of the pointer. It may point it to what
-// the text is laid over, which Decode copies.
+// Decode calls start, if it is not nil, before it decodes into a pointer, with the address of the
+// pointer. start may set the pointer to a value that the JSON then changes. Decode changes a copy
+// of it.
 func Decode[T any](data []byte, into *T, defaults T, start func(pointer any)) error {
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		return err
@@ -49,7 +49,7 @@ type decoder struct {
 	start    func(pointer any)
 }
 
-// wants says what JSON has for a kind.
+// wants says what JSON must have for a kind.
 var wants = map[reflect.Kind]string{
 	reflect.Bool:    "true or false",
 	reflect.Int:     "a whole number",
@@ -65,7 +65,7 @@ func mismatch(path string, data []byte, want string) error {
 	return &Error{path, fmt.Sprintf("got %.64s, want %s", bytes.TrimSpace(data), want)}
 }
 
-// value decodes a value that is not a field, or a field that is not null, into its place.
+// value decodes a value into place. It is not for a field that is null.
 func (d *decoder) value(path string, data []byte, place reflect.Value) error {
 	switch v := place.Addr().Interface().(type) {
 	case *time.Duration:
@@ -201,8 +201,8 @@ func object(path string, data []byte, field func(path, name string, value json.R
 	return nil
 }
 
-// Join returns the path of the field name of what path leads to. It quotes names that would be
-// unclear in a path.
+// Join returns the path of the field name below path. It quotes a name that would be unclear in a
+// path.
 func Join(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsAny(name, ".[]\"\\ \t\n"):
@@ -220,7 +220,7 @@ func name(f reflect.StructField) string {
 }
 
 // Encode writes the fields in which the struct v differs from base as a JSON object, in the order
-// of T, so that Decode makes v of it and base.
+// of T. Decode of it over base gives v.
 func Encode[T any](v, base T) ([]byte, error) {
 	out := []byte{'{'}
 	value, other := reflect.ValueOf(v), reflect.ValueOf(base)

@@ -8,10 +8,10 @@ import (
 	"github.com/benbjohnson/clock"
 )
 
-// Window counts the calls of the latest while in slots. Each slot is one word, so that adding
-// is one compare-and-swap. Nothing is ever cleared: a word names the lap of the ring that it
-// belongs to, and a word of another lap is empty. A Window belongs to one epoch of one circuit,
-// which drops it at the end of the epoch. All methods are safe for concurrent use.
+// Window counts the latest calls in slots of time. Each slot is one word, so that adding is one
+// compare-and-swap. Nothing is ever cleared: a word has the number of its lap around the ring, and
+// a word of another lap counts as empty. A Window belongs to one epoch of one circuit and is
+// dropped with it. All methods are safe for concurrent use.
 type Window struct {
 	start time.Time
 	width time.Duration // of one slot
@@ -20,15 +20,15 @@ type Window struct {
 
 const (
 	slotCount = 16
-	countBits = 20 // of calls and of failures; the lap has what is left
+	countBits = 20 // each, for calls and for failures; the lap has the other bits
 	countMask = 1<<countBits - 1
 )
 
-// MaxMinCalls is the largest number of calls that a window is sure to hold. A full slot
-// forgets half of what it counted.
+// MaxMinCalls is the largest number of calls that a window can surely hold. A full slot halves its
+// counts.
 const MaxMinCalls = 1 << (countBits - 1)
 
-// New returns an empty window of a length, which should be at least some milliseconds.
+// New returns an empty window of the given length, which should be at least some milliseconds.
 func New(start time.Time, length time.Duration) *Window {
 	return &Window{start: start, width: length / slotCount}
 }
@@ -42,8 +42,8 @@ func makeSlot(lap int64, failures, calls uint64) slot {
 func (s slot) calls() uint64    { return uint64(s) & countMask }
 func (s slot) failures() uint64 { return uint64(s) >> countBits & countMask }
 
-// Add counts one call. It reads the clock itself, because nothing else on the path of a healthy
-// call needs the time.
+// Add counts one call. It reads the clock itself, because nothing else in a healthy call needs the
+// time.
 func (w *Window) Add(c clock.Clock, failed bool) {
 	lap, at := w.place(c.Since(w.start), 0)
 	for {
@@ -66,7 +66,7 @@ func (w *Window) Add(c clock.Clock, failed bool) {
 	}
 }
 
-// Sum returns the calls and the failures within one length of the window before now.
+// Sum returns the calls and the failures in the window that ends at now.
 func (w *Window) Sum(now time.Time) (calls, failures int) {
 	for back := range int64(slotCount) {
 		lap, at := w.place(now.Sub(w.start), back)
@@ -79,8 +79,8 @@ func (w *Window) Sum(now time.Time) (calls, failures int) {
 	return calls, failures
 }
 
-// place returns the lap and the index of the slot that lies back slots before the one of
-// that age. A clock may stand before the window's start.
+// place returns the lap and the index of the slot that is back slots before the slot of age. age
+// may be negative: a clock may read a time before the window's start.
 func (w *Window) place(age time.Duration, back int64) (lap int64, at int64) {
 	n := int64(age/w.width) - back
 	if age < 0 {
