@@ -68,7 +68,7 @@ type Options struct {
 	// released permit is not reported. OnCall may use the circuit. A panic in it is counted in
 	// Snapshot.HookPanics.
 	OnCall func(context.Context, Call)
-	// Tool is what a model reads about the circuit. WithTool gives it another.
+	// Tool is what a model reads about the circuit. WithTool returns a view with another.
 	Tool Tool
 }
 

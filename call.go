@@ -16,18 +16,19 @@ import (
 //     Permit.Context, the operation, Permit.Settle.
 //   - Allow calls enter, unless the state is plain. Its caller does what run does.
 //   - enter calls admit, the one place that lets a call run or refuses it. admit asks look whether
-//     the state refuses, and rides whether the call is a part of the probe. A probe takes the slot
-//     in advance, with the machine's step admit. In a Fleet admit first calls touch, and ask in
-//     place of advance (shared.go).
-//   - Settle calls settle. It only counts a healthy call of a plain state.
+//     the state refuses, and rides whether the call is a part of the probe. To make the call the
+//     probe, admit calls advance with the machine's admit. In a Fleet admit first calls touch, and
+//     it calls ask instead of advance (shared.go).
+//   - Settle only counts a healthy call of a plain state. Any other call goes to settle.
 //   - settle calls judge, the one place that judges a call. classify asks the Classifier, and
 //     examine walks the error (classify.go), which branch.pass reads (status.go).
 //   - settle then calls record, which counts in the window and calls step, and at last report,
 //     which calls OnCall. Release calls record alone, with the zero Verdict.
 //   - step calls advance, the one place that replaces the state. Under the lock advance runs
-//     settleShared, which calls the machine's settle, or a function of SetPolicy, SetOverride or
-//     Reset. It completes the new state with publish, stores it and queues the event with post.
-//     Without the lock step calls tell, for a Fleet's store, and deliver, which calls OnEvent.
+//     settleShared, or a function of SetPolicy, SetOverride or Reset. settleShared calls the
+//     machine's settle, which is settleClosed, settleProbe or settleLate. advance completes the
+//     new state with publish, stores it and queues the event with post. Without the lock step
+//     calls tell, for a Fleet's store, and deliver, which calls OnEvent.
 
 // ErrNoReturn stands for the result of a call that panicked or called runtime.Goexit. Start with
 // it and overwrite it when the call returns:

@@ -71,7 +71,7 @@ func (k Kind) effect() Effect {
 
 // ClientError reports whether k is an answer that finds the fault in the call, not in the
 // dependency: unauthorized, invalid, not_found or conflict. Such an answer proves that the
-// dependency works.
+// dependency is reachable.
 func (k Kind) ClientError() bool {
 	switch k {
 	case KindUnauthorized, KindInvalid, KindNotFound, KindConflict:

@@ -49,10 +49,10 @@ type Policy struct {
 	// shows the deadline. With an injected clock it does not, because the network would take a
 	// mock's 1970 for real time.
 	CallTimeout time.Duration `json:"callTimeout"`
-	// IgnoreDeadline makes a call ignored that the caller's own deadline ends. With CallTimeout
-	// such a call is always ignored.
+	// IgnoreDeadline ignores a call that the caller's own deadline ends. With CallTimeout such a
+	// call is always ignored.
 	IgnoreDeadline bool `json:"ignoreDeadline"`
-	// CountUnknown makes an error count that no rule and no Classifier knows.
+	// CountUnknown counts an error that no rule and no Classifier knows.
 	CountUnknown bool `json:"countUnknown"`
 	// CountBurstOnce counts the failures of a parallel batch once: a failure of a call that was
 	// admitted before the latest counted failure adds nothing to the streak. The Window of

@@ -76,7 +76,7 @@ const (
 	ReasonCallFailed      Reason = "call_failed"      // the call ran and failed
 	ReasonBusy            Reason = "busy"             // every slot for concurrent calls is taken
 	ReasonRepeatedCall    Reason = "repeated_call"    // the run has made this very call before
-	ReasonBudgetExhausted Reason = "budget_exhausted" // the run has used up its calls
+	ReasonBudgetExhausted Reason = "budget_exhausted" // the run has used up its calls or its time, or is over
 )
 
 // Status is the form of a [Result].

@@ -25,7 +25,7 @@ type Snapshot struct {
 	Refused      uint64 `json:"refused"`      // calls refused
 	Unclassified uint64 `json:"unclassified"` // outcomes that no rule knew; if it grows, they may be why the circuit never opens
 	Stale        uint64 `json:"stale"`        // outcomes that came after their epoch
-	HookPanics   uint64 `json:"hookPanics"`   // recovered panics of Classify, OnEvent, OnCall and Message
+	HookPanics   uint64 `json:"hookPanics"`   // recovered panics of Classify, OnEvent, OnCall, Message and Detail, and of the errors and contexts that they read
 
 	Policy Policy `json:"policy"`
 }

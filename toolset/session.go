@@ -30,7 +30,7 @@ const (
 	StopBudgetExhausted StopReason = "budget_exhausted"  // Limits.Calls have run
 	StopDeadline        StopReason = "deadline"          // Limits.Time is over
 	StopRepeatedCall    StopReason = "repeated_call"     // Limits.Refused is reached, by a repeated call
-	StopBlockedTooOften StopReason = "blocked_too_often" // Limits.Refused is reached, by another
+	StopBlockedTooOften StopReason = "blocked_too_often" // Limits.Refused is reached, by any other refused call
 )
 
 // Session is one run of an agent. It refuses calls that the run has made before to no avail, keeps
@@ -71,7 +71,7 @@ const (
 // the way of writing a number mean nothing, a null member is not an absent one, and 2^53+1 is not
 // 2^53. Some arguments equal no others: those that are or contain [Unknown], that JSON cannot
 // hold, or that contain a struct whose content JSON does not show. Pass a text that a model wrote
-// as a [encoding/json.RawMessage].
+// as an [encoding/json.RawMessage].
 //
 // # When a call is held
 //
