@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,10 +74,12 @@ func TestDialogCountdown(t *testing.T) {
 	r.fail("forecast", 3, errDown)
 	r.open(1280, "light")
 	r.click("weather")
-	r.until(fact("Tries again in") + ` === "0:42, at 14:05:45"`)
+	r.until(`/^0:\d\d, at 14:05:45$/.test(` + fact("Tries again in") + `)`)
 	eval[bool](r, `window.same = document.querySelector("#facts dd"), true`)
-	r.until(fact("Tries again in") + ` === "0:41, at 14:05:45"`)
-	r.until(fact("Since") + ` === "14:05:00, 5 s"`)
+	for _, name := range []string{"Tries again in", "Since"} {
+		before := eval[string](r, fact(name))
+		r.until(fmt.Sprintf("%s !== %q", fact(name), before))
+	}
 	require.True(t, eval[bool](r, `same === document.querySelector("#facts dd")`))
 }
 
