@@ -144,12 +144,12 @@ func ExampleSession_StopReason() {
 		session.NextTurn() // new input from the user
 		var results []string
 		for {
-			offered := toolset.Visible(ctx, set, tools, Tool.Name)
-			if session.StopReason().Reason != "" {
-				offered = nil // a result said endTurn: let the model answer
+			offered, ends := toolset.Visible(ctx, set, tools, Tool.Name), session.StopReason().Reason != ""
+			if ends {
+				offered = nil // a result said endTurn: the model answers, and its calls are not made
 			}
 			call, answer := model(offered, results)
-			if call == nil {
+			if call == nil || ends {
 				return answer, nil
 			}
 			result, err := toolset.DoResult(ctx, set, call.tool, call.arguments, func(ctx context.Context) (string, error) { return run(ctx, *call) })
