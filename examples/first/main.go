@@ -11,7 +11,7 @@ import (
 
 func main() {
 	circuit := toolcircuit.MustNew("search-api", toolcircuit.Options{ // one per dependency
-		Policy: toolcircuit.Policy{FailureThreshold: 3}, // every knob is here
+		Policy: toolcircuit.Policy{FailureThreshold: 3}, // when it opens and closes
 	})
 	search := toolcircuit.WrapResult(circuit, func(ctx context.Context, query string) (string, error) {
 		resp := &http.Response{StatusCode: 503}    // in place of your call of the API
