@@ -894,7 +894,7 @@ func TestLongestWaits(t *testing.T) {
 		{"jitter under the longest cooldown", func(p *toolcircuit.Policy) { longest(p); p.Jitter = 1 }, []step{
 			{all(trip, refused(math.MaxInt64)), open},
 			{func(r *rig) {
-				require.EqualValues(r, math.MaxInt64/1_000_000+1, refusalRead(r.T, r.ToolCircuit).RetryAfterMS)
+				require.Equal(r, int64(math.MaxInt64/1_000_000+1), refusalRead(r.T, r.ToolCircuit).RetryAfterMS)
 			}, open},
 		}},
 		{"half-open, side effects", longest, []step{
