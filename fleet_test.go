@@ -584,3 +584,23 @@ func BenchmarkFleet(b *testing.B) {
 		}
 	}
 }
+
+// Workers with the same Seed wait differently while the store is gone, so that they do not come
+// back at one moment.
+func TestFleetWorkersSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waits []time.Duration
+		for range 2 {
+			store := storetest.NewMemory()
+			store.Set(storetest.Fault{Err: errDown})
+			c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+				Policy: toolcircuit.Policy{FailureThreshold: 1, Jitter: 0.5},
+				Seed:   1,
+			})
+			require.NoError(t, newFleet(t, store, toolcircuit.FleetOptions{}).Join(c, "search-api"))
+			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, toolcircuit.Fault(errDown) })
+			waits = append(waits, c.Snapshot().RetryAt.Sub(time.Now()))
+		}
+		require.NotEqual(t, waits[0], waits[1])
+	})
+}

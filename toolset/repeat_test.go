@@ -812,7 +812,7 @@ func TestExcludedAndUnknownCallsHideNoRound(t *testing.T) {
 
 func TestCopiesUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAgent(t, guarded, toolset.Limits{Copies: 5})
+		a := newAgent(t, guarded, toolset.Limits{}) // Copies is 8
 		answered := make(chan struct{})
 		var running sync.WaitGroup
 		var mu sync.Mutex
@@ -838,7 +838,7 @@ func TestCopiesUnderWay(t *testing.T) {
 		a.runs("a", `2`, "x", nil)
 		close(answered)
 		running.Wait()
-		require.Equal(t, []int{5, 59}, []int{ran, refused})
+		require.Equal(t, []int{8, 56}, []int{ran, refused})
 		a.runs("a", `1`, "x", nil)
 	})
 }

@@ -181,6 +181,8 @@ func TestOf(t *testing.T) {
 		"code with RetryInfo":           {&googleapis{Code: 429, Details: []any{1, retryInfo("3s"), retryInfo("x")}}, shape.Said{Status: 429, Wait: 3 * time.Second}},
 		"code beside an RPC's name":     {genai{Code: 429, Status: "RESOURCE_EXHAUSTED", Details: []map[string]any{{}, retryInfo("1.5s")}}, shape.Said{Status: 429, Wait: 1500 * time.Millisecond}},
 		"code beside a status line":     {genai{Code: 503, Status: "503 Service Unavailable"}, shape.Said{Status: 503}},
+		"status line of three digits":   {genai{Code: 429, Status: "429 Too Many Requests"}, shape.Said{Status: 429}},
+		"gRPC, the last code":           {grpc{status: &rpcStatus{16}}, shape.Said{GRPC: 16}},
 		"gRPC":                          {grpc{status: &rpcStatus{14}}, shape.Said{GRPC: 14}},
 		"Connect":                       {&connect{code: 8, meta: header}, shape.Said{GRPC: 8, Header: header}},
 		"Kubernetes":                    {&kube{ErrStatus: kubeStatus{Code: 404}}, shape.Said{Status: 404}},
@@ -213,7 +215,11 @@ func TestOf(t *testing.T) {
 
 // Types that are not what they seem.
 type (
-	exitError struct{ text }
+	exitError   struct{ text }
+	innerStatus struct {
+		text
+		LastResponse *struct{ StatusCode int }
+	}
 	codeAlone struct {
 		text
 		Code int
@@ -325,6 +331,8 @@ func TestFalseFriends(t *testing.T) {
 		"text":                      errors.New("503 Service Unavailable"),
 		"exit status":               exitError{},
 		"code alone":                codeAlone{Code: 503},
+		"code of gRPC beyond":       grpc{status: &rpcStatus{17}},
+		"inner status alone":        innerStatus{LastResponse: &struct{ StatusCode int }{503}},
 		"code beside any word":      codeAndText{Code: 503, Status: "open"},
 		"code beside another line":  codeAndText{Code: 503, Status: "404 Not Found"},
 		"code beside a longer one":  codeAndText{Code: 503, Status: "5030"},
