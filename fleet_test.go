@@ -599,7 +599,7 @@ func TestFleetWorkersSpread(t *testing.T) {
 			})
 			require.NoError(t, newFleet(t, store, toolcircuit.FleetOptions{}).Join(c, "search-api"))
 			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, toolcircuit.Fault(errDown) })
-			waits = append(waits, c.Snapshot().RetryAt.Sub(time.Now()))
+			waits = append(waits, time.Until(c.Snapshot().RetryAt))
 		}
 		require.NotEqual(t, waits[0], waits[1])
 	})
