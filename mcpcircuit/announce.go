@@ -69,7 +69,9 @@ func (s *session) listChanged() {
 	receive := s.receiver.next
 	s.receiver.mu.Unlock()
 	s.bell.Ring(func() {
-		_, _ = receive(context.Background(), shared.ListChanged, &mcp.ToolListChangedRequest{Session: host, Params: &mcp.ToolListChangedParams{}})
+		if s.receiver.guard.base.Err() == nil {
+			_, _ = receive(context.Background(), shared.ListChanged, &mcp.ToolListChangedRequest{Session: host, Params: &mcp.ToolListChangedParams{}})
+		}
 	})
 }
 

@@ -106,6 +106,70 @@ func TestN39ChangesAreAnnounced(t *testing.T) {
 	}
 }
 
+// A host that lists whenever it is told to, while its server is gone, is told nothing: what its list
+// shows does not change.
+func TestListingIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search", "fetch")
+		x.set = newReal(t, strings.Replace(hiding, `"1m"`, `"1s", "multiplier": 1`, 1))
+		var session *mcp.ClientSession
+		var told atomic.Int64
+		x.client = mcp.NewClient(&mcp.Implementation{Name: "agent"}, &mcp.ClientOptions{
+			ToolListChangedHandler: func(ctx context.Context, req *mcp.ToolListChangedRequest) {
+				told.Add(1)
+				_, _ = session.ListTools(ctx, nil)
+			},
+		})
+		x.guard(mcpcircuit.Options{ReconnectTimeout: 5 * time.Second, Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			return nil, errBackend
+		}}).Client(x.client)
+		session = x.session()
+		_, err := session.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		time.Sleep(time.Second) // what the server itself announces
+		told.Store(0)
+		x.kill()
+		synctest.Wait()
+		for range 60 {
+			blocked(t, session, "search")
+			time.Sleep(time.Second)
+		}
+		require.Zero(t, told.Load())
+		fail(t, x.set, "fetch", 3)
+		synctest.Wait()
+		require.EqualValues(t, 1, told.Load())
+	})
+}
+
+// A handler that is slow is told nothing any more once Close has returned.
+func TestNothingIsToldAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := newReal(t, hiding)
+		guard := mcpcircuit.New(set, mcpcircuit.Options{})
+		s, _ := newServer("web", "search", "fetch")
+		var told atomic.Int64
+		c := mcp.NewClient(&mcp.Implementation{Name: "agent"}, &mcp.ClientOptions{
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+				told.Add(1)
+				time.Sleep(time.Minute)
+			},
+		})
+		guard.Client(c)
+		session := connect(t, s, c, legacy)
+		healthy(t, session, "search")
+		synctest.Wait()
+		told.Store(0)
+		for _, tool := range []string{"search", "fetch"} {
+			fail(t, set, tool, 3)
+			synctest.Wait()
+		}
+		require.EqualValues(t, 1, told.Load(), "the other waits")
+		guard.Close()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, told.Load())
+	})
+}
+
 // A renewed session may have another list: the host hears of it, by the session that it knows.
 func TestRenewalIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

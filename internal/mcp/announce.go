@@ -10,8 +10,8 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Announcer calls functions when a Set hides tools, and when the tools are due back. The end of a
-// cooldown needs no call to be noticed. Make one with NewAnnouncer. All methods are safe for
+// Announcer calls functions when a Set hides tools, and when the tools are due back. A server's own
+// circuit hides none. The end of a cooldown needs no call to be noticed. Make one with NewAnnouncer. All methods are safe for
 // concurrent use.
 type Announcer struct {
 	set  *toolset.Set
@@ -82,15 +82,22 @@ func (a *Announcer) tell() {
 	tells := slices.Collect(maps.Values(a.tells))
 	a.mu.Unlock()
 	for _, tell := range tells {
-		tell()
+		if a.base.Err() == nil {
+			tell()
+		}
 	}
 }
 
-// hidden returns the circuits whose tools are hidden now, by dependency and scope.
+// hidden returns the circuits whose tools are hidden now, by dependency and scope. It leaves out those
+// of servers alone: a list asks them, and would change them again and again if it were announced.
 func (a *Announcer) hidden() map[[2]string]bool {
 	hidden := map[[2]string]bool{}
 	for _, c := range a.set.Snapshot().Circuits {
-		if c.Hidden {
+		tools := c.Tools
+		if len(tools) == 0 {
+			tools = []string{c.Dependency}
+		}
+		if c.Hidden && slices.ContainsFunc(tools, func(tool string) bool { return ToolName(tool) != "" }) {
 			hidden[[2]string{c.Dependency, c.Scope}] = true
 		}
 	}
