@@ -51,7 +51,8 @@ type Options struct {
 	// Its context has the values of that request and ends after ReconnectTimeout. From then on
 	// the guard sends on the new session what the host sends on dead, and it closes dead. The new
 	// session must speak the same version of the protocol. A panic counts as a failure of the
-	// server.
+	// server. So does an attempt that has not returned by then: others are made, each in a
+	// goroutine, and what it returns at last is closed.
 	//
 	// The guard repeats the log level and the subscriptions to resources on the new session. The
 	// subscriptions of version 2026-07-28 are streams of their session and are lost with it.

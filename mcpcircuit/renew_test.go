@@ -380,6 +380,56 @@ func TestServerThatStaysDown(t *testing.T) {
 	})
 }
 
+// A Reconnect that ignores its context fails after ReconnectTimeout. Threshold and cooldown apply,
+// others are tried beside it, and a session that comes after all is closed.
+func TestReconnectThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		session := x.session()
+		x.kill()
+		synctest.Wait()
+		never := make(chan struct{})
+		var hangs atomic.Bool
+		hangs.Store(true)
+		x.dial = func(context.Context) error {
+			if hangs.Load() {
+				<-never
+			}
+			return nil
+		}
+		for i := range 3 {
+			start := time.Now()
+			got := blocked(t, session, "search")
+			require.Equal(t, 30*time.Second, time.Since(start))
+			require.Equal(t, "mcp:web", got.Dependency)
+			require.EqualValues(t, i+1, x.dials.Load())
+			time.Sleep(time.Second)
+		}
+		got := blocked(t, session, "search")
+		require.Equal(t, toolcircuit.RuleThreshold, got.Rule)
+		require.Equal(t, toolcircuit.KindTimeout, got.Cause)
+		require.EqualValues(t, 60_000, got.RetryAfterMS)
+		require.EqualValues(t, 3, x.dials.Load())
+
+		hangs.Store(false)
+		x.add(time.Minute)
+		healthy(t, session, "search")
+		require.EqualValues(t, 4, x.dials.Load())
+		close(never)
+		synctest.Wait()
+		healthy(t, session, "search")
+		require.Equal(t, 1, sessions(x.server), "of five")
+	})
+}
+
+// sessions returns how many clients a server has.
+func sessions(s *mcp.Server) (n int) {
+	for range s.Sessions() {
+		n++
+	}
+	return n
+}
+
 // However Reconnect fails, the call ends, with what a model can read.
 func TestReconnectFails(t *testing.T) {
 	dial := toolcircuit.MustNew("web-dial", toolcircuit.Options{})

@@ -143,6 +143,9 @@ func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSessi
 			go heir.Close()
 		}
 	}()
+	if ctx.Err() != nil { // it comes too late
+		return nil, ctx.Err()
+	}
 	was, is := dead.InitializeResult(), heir.InitializeResult()
 	if was != nil && is != nil && was.ProtocolVersion != is.ProtocolVersion {
 		return nil, fmt.Errorf("mcpcircuit: Reconnect returned a session of protocol version %s, want %s", is.ProtocolVersion, was.ProtocolVersion)

@@ -14,7 +14,8 @@ import (
 // concurrent use.
 type Line[S comparable] struct {
 	// Renew returns a session in the place of dead, whose generation is gen. Its context ends
-	// after Timeout, not with any call. It may panic. Nil: a dead session stays dead.
+	// after Timeout, not with any call. It may panic. If it has not returned by then, the attempt
+	// has failed, and Renew may be called again beside it. Nil: a dead session stays dead.
 	Renew func(ctx context.Context, dead S, gen int) (S, error)
 	// Retire closes a session that another has replaced, or that came too late. It runs in a
 	// goroutine of its own.
@@ -37,9 +38,9 @@ type Line[S comparable] struct {
 
 // attempt is one call of Renew under way.
 type attempt struct {
-	ctx    context.Context
+	began  time.Time
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Renew has returned
+	done   chan struct{} // closed when Renew has returned, or its context has ended
 	err    error         // once done is closed
 }
 
@@ -98,11 +99,11 @@ func (l *Line[S]) Answered(gen int) {
 }
 
 // Pause returns how long to wait until the next attempt to renew the session, and whether attempts
-// have failed for no longer than Timeout.
+// have failed for less than Timeout.
 func (l *Line[S]) Pause() (wait time.Duration, early bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(time.Until(l.pause), time.Millisecond), l.failures == 0 || time.Since(l.failing) <= l.Timeout
+	return max(time.Until(l.pause), time.Millisecond), l.failures == 0 || time.Since(l.failing) < l.Timeout
 }
 
 // ErrClosed is the error of a line that was closed.
@@ -133,12 +134,6 @@ func (l *Line[S]) Await(ctx context.Context, now bool) (s S, gen int, err error)
 		}
 		select {
 		case <-a.done:
-		case <-a.ctx.Done():
-			select {
-			case <-a.done:
-			default:
-				return s, 0, a.ctx.Err()
-			}
 		case <-ctx.Done():
 			return s, 0, ctx.Err()
 		}
@@ -151,9 +146,13 @@ func (l *Line[S]) Await(ctx context.Context, now bool) (s S, gen int, err error)
 // begin starts an attempt. The caller holds l.mu.
 func (l *Line[S]) begin(ctx context.Context) *attempt {
 	ctx, cancel := context.WithTimeout(WithHint(context.WithoutCancel(ctx), nil), l.Timeout)
-	a := &attempt{ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	a := &attempt{began: time.Now(), cancel: cancel, done: make(chan struct{})}
 	l.attempt = a
 	dead, gen := l.session, l.gen
+	context.AfterFunc(ctx, func() {
+		var none S
+		l.end(a, none, ctx.Err())
+	})
 	go func() {
 		defer cancel()
 		var heir S
@@ -181,17 +180,24 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("mcp: Reconnect did not return: %v\n%s", e.Value, e.Stack)
 }
 
-// end takes in what an attempt has come to.
+// end takes in what an attempt has come to, the first time that it is called for it. What comes later
+// is closed.
 func (l *Line[S]) end(a *attempt, heir S, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.attempt != a {
+		if err == nil {
+			go l.Retire(heir)
+		}
+		return
+	}
 	defer close(a.done)
 	l.attempt, a.err = nil, err
 	switch {
 	case err != nil:
 		l.err = err
 		if l.failures == 0 {
-			l.failing = time.Now()
+			l.failing = a.began
 		}
 		l.pause = time.Now().Add(min(50*time.Millisecond<<min(l.failures, 10), time.Second))
 		l.failures++

@@ -123,21 +123,43 @@ func TestRenewThatDoesNotReturn(t *testing.T) {
 			require.ErrorAs(t, err, &panicked)
 		})
 	}
+}
+
+// A Renew that ignores its context is a failure once Timeout is over, and does not keep others from
+// being tried.
+func TestRenewThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
 		never := make(chan struct{})
-		l, retired := newTestLine(func(context.Context, int) (int, error) { <-never; return 2, nil })
+		l, retired := newTestLine(func(context.Context, int) (int, error) {
+			i := n.Add(1)
+			if i < 3 {
+				<-never
+			}
+			return 10 + int(i), nil
+		})
 		l.Gone(0)
-		for range 2 {
+		for i := range 2 {
+			start := time.Now()
 			_, _, err := l.Await(t.Context(), false)
-			require.ErrorIs(t, err, context.DeadlineExceeded, "it does not hold its callers longer than Timeout")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, l.Timeout, time.Since(start))
+			require.EqualValues(t, i+1, n.Load())
+			wait, early := l.Pause()
+			require.False(t, early)
+			time.Sleep(wait)
 		}
-		close(never) // it comes late, and is of use
-		synctest.Wait()
 		s, _, err := l.Await(t.Context(), false)
 		require.NoError(t, err)
-		require.Equal(t, 2, s)
-		_, ok := retired.Load(1)
-		require.True(t, ok)
+		require.Equal(t, 13, s)
+		close(never)
+		synctest.Wait()
+		for _, late := range []int{11, 12} {
+			_, ok := retired.Load(late)
+			require.True(t, ok, "what comes late is closed")
+		}
+		s, _, _ = l.Now()
+		require.Equal(t, 13, s)
 	})
 }
 
