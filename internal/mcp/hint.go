@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -119,9 +121,13 @@ type Reading struct {
 func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case err == nil:
+	if err == nil {
 		return Reading{Answered: true}
+	}
+	if text, ok := strings.CutSuffix(err.Error(), http.StatusText(http.StatusServiceUnavailable)); ok && h.status >= 400 && h.status != http.StatusServiceUnavailable {
+		err = &renamed{err, text + h.refusal.Error()}
+	}
+	switch {
 	case h.missing():
 		return Reading{Err: Lost(err), Gone: true, Unsent: true, Missing: true}
 	case h.doubts():
@@ -167,6 +173,15 @@ func (h *Hint) Served() bool {
 func serves(status int) bool {
 	return status < 500 && status != 408 && status != 429 || status == 501
 }
+
+// renamed is the error of an SDK that was handed another status than the true one.
+type renamed struct {
+	error
+	text string
+}
+
+func (e *renamed) Error() string { return e.text }
+func (e *renamed) Unwrap() error { return e.error }
 
 func isURL(err error) bool {
 	var e *url.Error
