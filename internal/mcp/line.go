@@ -28,7 +28,7 @@ type Line[S comparable] struct {
 	dead     bool // the session is known to be gone
 	closed   bool
 	answered bool      // it has answered a call
-	doubted  bool      // it took the place of one that answered 400, and has not answered since
+	doubted  time.Time // when a 400 last ended a session, if nothing was answered since
 	failing  time.Time // since when Renew has failed, if failures > 0
 	failures int       // of Renew in a row
 	pause    time.Time // until when Renew is not called again
@@ -72,20 +72,19 @@ func (l *Line[S]) gone(gen int) (news bool) {
 }
 
 // Doubt notes that the session of a generation answered 400, and reports whether the session is to
-// blame. The 400 is the call's own if the session took the place of one that answered 400, and has
-// answered nothing since.
+// blame. The 400 is the call's own if the session took the place of one that answered 400 and has
+// answered nothing since, for as long as Timeout: after that it may have been lost, too.
 func (l *Line[S]) Doubt(gen int) (gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if gen != l.gen || l.dead {
 		return true
 	}
-	if l.doubted {
-		l.doubted = false
+	if !l.doubted.IsZero() && time.Since(l.doubted) < l.Timeout {
 		return false
 	}
 	l.gone(gen)
-	l.doubted = true
+	l.doubted = time.Now()
 	return true
 }
 
@@ -94,7 +93,7 @@ func (l *Line[S]) Answered(gen int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if gen == l.gen && !l.dead {
-		l.answered, l.doubted = true, false
+		l.answered, l.doubted = true, time.Time{}
 	}
 }
 
@@ -107,7 +106,7 @@ func (l *Line[S]) Pause() (wait time.Duration, early bool) {
 }
 
 // ErrClosed is the error of a line that was closed.
-var ErrClosed = errors.New("mcp: the guard is closed")
+var ErrClosed = errors.New("toolcircuit: the MCP guard is closed")
 
 // Await returns the session to use and its generation. It renews a dead session, in one goroutine for
 // all callers. A caller waits no longer than ctx. After a failed attempt there is a pause of up to a
