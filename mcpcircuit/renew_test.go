@@ -402,6 +402,11 @@ func TestReconnectThatNeverReturns(t *testing.T) {
 			got := blocked(t, session, "search")
 			require.Equal(t, 30*time.Second, time.Since(start))
 			require.Equal(t, "mcp:web", got.Dependency)
+			require.Equal(t, toolcircuit.KindTimeout, got.Cause)
+			if i < 2 {
+				require.Equal(t, toolcircuit.RulePause, got.Rule)
+				require.EqualValues(t, 50<<i, got.RetryAfterMS)
+			}
 			require.EqualValues(t, i+1, x.dials.Load())
 			time.Sleep(time.Second)
 		}
@@ -456,15 +461,15 @@ func TestReconnectFails(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, "mcp:web", "timeout", 30 * time.Second},
-		"panics": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) { panic("x") }, "mcp:web", "panic", 0},
+		"panics": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) { panic("x") }, "mcp:web", "unavailable", 0},
 		"Goexits": {func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
 			runtime.Goexit()
 			return nil, nil
-		}, "mcp:web", "panic", 0},
+		}, "mcp:web", "unavailable", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, l := newRig(t, strings.Replace(everything, "3", "1", 1), nil), new(line)
+				r, l := newRig(t, everything, nil), new(line)
 				s, _ := newServer("web", "search")
 				session := connect(t, s, l.client(r, mcpcircuit.Options{Reconnect: tt.reconnect}), "")
 				l.cut(mcp.ErrConnectionClosed)
@@ -473,6 +478,11 @@ func TestReconnectFails(t *testing.T) {
 				require.Equal(t, tt.want, got.Dependency)
 				require.Equal(t, tt.cause, got.Cause)
 				require.Equal(t, tt.takes, time.Since(start))
+				require.Equal(t, open, got.State)
+				if tt.want == "mcp:web" {
+					require.Equal(t, toolcircuit.RulePause, got.Rule)
+					require.EqualValues(t, 50, got.RetryAfterMS)
+				}
 			})
 		})
 	}
@@ -721,11 +731,47 @@ func TestN33BadRequestIsTheCallsOwn(t *testing.T) {
 	for range 5 {
 		lost(t, session, "search")
 	}
-	require.LessOrEqual(t, posts.Load(), int64(10), "each call once more, and no further")
+	require.EqualValues(t, 6, posts.Load(), "the first call once more, and no further")
+	_, err := call(session, "search")
+	require.EqualError(t, err, `calling "tools/call": rejected by transport: sending "tools/call": HTTP status 400 Bad Request`)
+	var status *toolcircuit.HTTPError
+	require.ErrorAs(t, err, &status)
 	require.Equal(t, toolcircuit.KindInvalid, r.kinds("search")[4])
 	require.Equal(t, closed, r.state("mcp:web"))
 	h.intercept(nil)
 	healthy(t, session, "search")
+}
+
+// A token that has expired is for the host to renew: every call and list says so, the server's circuit
+// stays closed, and with a new token the next attempt succeeds.
+func TestUnauthorizedRenewal(t *testing.T) {
+	for _, status := range []int{401, 403} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			r, h := newRig(t, everything, nil), newHost(t)
+			s, _ := newServer("web", "search")
+			h.start(s, nil)
+			session := h.connect(r.httpClient(h), legacy)
+			_, err := session.ListTools(t.Context(), nil)
+			require.NoError(t, err)
+			h.answering(status)
+			for range 5 {
+				var got *toolcircuit.HTTPError
+				_, err := call(session, "search")
+				require.ErrorAs(t, err, &got)
+				require.Equal(t, status, got.StatusCode)
+				_, err = session.ListTools(t.Context(), nil)
+				require.ErrorAs(t, err, &got)
+				require.Equal(t, status, got.StatusCode)
+			}
+			require.Equal(t, closed, r.state("mcp:web"))
+			require.Equal(t, closed, r.state("search"))
+			h.intercept(nil)
+			eventually(t, func() bool {
+				res, err := call(session, "search")
+				return err == nil && !res.IsError
+			})
+		})
+	}
 }
 
 // A -32001 in an answer is whatever the server means by it.

@@ -84,7 +84,7 @@ func (x *Exchange[S, R]) Call(ctx context.Context, tool string, args any, judge 
 func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge func(R, error) (any, error), again bool) (res R, told *toolcircuit.Result[any], retry bool, err error) {
 	v, err := x.enter(ctx, x.callTimeout(ctx, tool), true)
 	var unmade *unrenewed
-	if err != nil && (x.Circuit != nil || !errors.As(err, &unmade)) {
+	if err != nil && !(errors.As(err, &unmade) && unmade.own) {
 		told, err = x.refusal(ctx, tool, err)
 		return res, told, false, err
 	}
@@ -96,7 +96,7 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 		told, err = x.refusal(ctx, tool, refused)
 		return res, told, false, err
 	}
-	if err != nil { // there is no session, and no other circuit to take the blame
+	if err != nil { // there is no session, and no circuit says more
 		_, err = permit.Settle(ctx, nil, Unanswered(err))
 		return res, nil, false, err
 	}
@@ -151,7 +151,9 @@ func (x *Exchange[S, R]) fetch(ctx context.Context, again bool) (res R, down, re
 	timeout := x.Circuit.Policy().CallTimeout
 	v, err := x.enter(ctx, timeout, false)
 	if err != nil {
-		return res, errors.Is(err, toolcircuit.ErrCircuitOpen), false, err
+		var unmade *unrenewed
+		down = errors.Is(err, toolcircuit.ErrCircuitOpen) || errors.As(err, &unmade) && !unmade.own
+		return res, down, false, err
 	}
 	defer v.leave()
 	before := x.Server.answers.Load()
@@ -195,7 +197,7 @@ func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Readin
 		r = h.Read(ctx, err, x.Signs(err))
 	}
 	if r.Missing && x.Missing != nil {
-		r.Err = Lost(&With{Err: err, Known: x.Missing})
+		r.Err = Lost(&With{Err: r.Err, Known: x.Missing})
 	}
 	if r.Answered && !r.Doubtful {
 		x.Server.answers.Add(1)
@@ -304,7 +306,6 @@ func (x *Exchange[S, R]) allow(ctx context.Context, v *visit[S], counted bool) (
 // server.
 func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (err error) {
 	v.session, v.gen, err = x.Line.Await(ctx, v.entry.Probe())
-	var panicked *PanicError
 	switch {
 	case err == nil:
 		if v.entry.Probe() {
@@ -318,30 +319,44 @@ func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (
 		v.entry.Settle(ctx, nil, err)
 		return err
 	case x.Circuit == nil:
-		return &unrenewed{err}
-	case errors.As(err, &panicked):
-		v.entry.Settle(ctx, nil, toolcircuit.ErrNoReturn)
-	default:
-		failure := Unanswered(err)
-		if wait, early := x.Line.Pause(); early {
-			failure = toolcircuit.RetryAfter(failure, wait)
-		} else {
-			failure = toolcircuit.Fault(failure)
-		}
-		v.entry.Settle(ctx, nil, failure)
+		return &unrenewed{err, true}
+	case toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}).Kind == toolcircuit.KindUnauthorized:
+		v.entry.Settle(ctx, nil, nil) // it answered, and whoever calls has to do something
+		return &unrenewed{err, true}
 	}
+	failure := Unanswered(err)
+	if wait, early := x.Line.Pause(); early {
+		failure = toolcircuit.RetryAfter(failure, wait)
+	} else {
+		failure = toolcircuit.Fault(failure)
+	}
+	v.entry.Settle(ctx, nil, failure)
 	again := new(visit[S])
 	if refusal := x.allow(ctx, again, counted); refusal != nil {
 		return refusal
 	}
 	again.entry.Release()
-	return &unrenewed{err}
+	return &unrenewed{err, false}
 }
 
-// unrenewed is the error of a call for which there is no session, where no circuit says more.
-type unrenewed struct{ error }
+// unrenewed is the error of a call for which there is no session, where no circuit refuses it.
+type unrenewed struct {
+	error
+	own bool // the call's own: nothing more is to be said
+}
 
 func (e *unrenewed) Unwrap() error { return e.error }
+
+// paused returns the refusal of a dependency that failed with err and is tried again after wait, whose
+// circuit may be closed.
+func paused(dependency string, err error, wait time.Duration) error {
+	ctx := context.Background()
+	c := toolcircuit.MustNew(dependency, toolcircuit.Options{})
+	p, _ := c.Allow(ctx)
+	p.Settle(ctx, nil, toolcircuit.RetryAfter(Unanswered(err), wait))
+	_, err = c.Allow(ctx)
+	return err
+}
 
 // probe finds out whether the server is back.
 func (x *Exchange[S, R]) probe(ctx context.Context, v *visit[S], timeout time.Duration) (err error) {
@@ -408,7 +423,8 @@ func (x *Exchange[S, R]) writes(tool string) bool {
 func (x *Exchange[S, R]) refusal(ctx context.Context, tool string, err error) (*toolcircuit.Result[any], error) {
 	var missing *unrenewed
 	if errors.As(err, &missing) {
-		err = &toolcircuit.OpenError{Dependency: x.Circuit.Dependency(), Reason: toolcircuit.ReasonDependencyOpen, Cause: toolcircuit.KindUnavailable}
+		wait, _ := x.Line.Pause()
+		err = paused(x.Circuit.Dependency(), missing.error, wait)
 	}
 	var open *toolcircuit.OpenError
 	if x.Circuit == nil || !errors.As(err, &open) || open.Dependency != x.Circuit.Dependency() {
