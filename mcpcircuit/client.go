@@ -51,7 +51,11 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 			_, err := next(ctx, shared.Ping, &mcp.ClientRequest[mcp.Params]{Session: on(s)})
 			return err
 		},
-		Signs: signs,
+		Signs: func(err error) shared.Signs {
+			s := signs(err)
+			s.Ended = s.Ended && !x.session.unpinged.Load()
+			return s
+		},
 	}
 	if method == shared.CallTool || method == shared.ListTools {
 		x.Shield = shared.ShieldCall
@@ -76,7 +80,11 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 	case method == shared.ListTools:
 		x.Circuit = server.Circuit(ctx, g.set)
 		return x.list(ctx)
-	case host.InitializeResult() == nil, method == shared.Ping, strings.HasPrefix(method, "notifications/"):
+	case method == shared.Ping:
+		res, err := x.once(ctx)
+		x.session.unpinged.Store(err != nil)
+		return res, err
+	case host.InitializeResult() == nil, strings.HasPrefix(method, "notifications/"):
 		return x.once(ctx)
 	}
 	return x.Forward(ctx)
@@ -112,7 +120,8 @@ func signs(err error) (s shared.Signs) {
 		s.Rejected = answer.Code == codeRejected
 		s.Answer = !s.Rejected
 	}
-	s.Unsent = errors.Is(err, mcp.ErrConnectionClosed) // which the SDK finds before it writes
+	s.Unsent = errors.Is(err, mcp.ErrConnectionClosed)                          // which the SDK finds before it writes
+	s.Ended = s.Unsent && strings.HasSuffix(err.Error(), ": client is closing") // a cause would follow
 	for _, target := range gone {
 		s.Closed = s.Closed || errors.Is(err, target)
 	}

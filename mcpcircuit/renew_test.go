@@ -548,18 +548,18 @@ func TestLevelAndSubscriptionsAreRepeated(t *testing.T) {
 // After Close nothing is renewed, and the sessions that Reconnect made are closed.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, everything, nil)
-		s, _ := newServer("web", "search")
-		c := plainClient()
+		x, _ := newRenewing(t, everything, legacy, "search")
+		x.client = plainClient()
 		var heirs []*mcp.ClientSession
-		guard := mcpcircuit.New(r.set, mcpcircuit.Options{Reconnect: func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error) {
-			heir := connect(t, s, c, legacy)
+		guard := x.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			heir, err := x.connect(ctx)
 			heirs = append(heirs, heir)
-			return heir, nil
+			return heir, err
 		}})
-		guard.Client(c)
-		session := connect(t, s, c, legacy)
-		session.Close()
+		guard.Client(x.client)
+		session := x.session()
+		x.kill()
+		synctest.Wait()
 		healthy(t, session, "search")
 		require.Len(t, heirs, 1)
 		guard.Close()
@@ -567,6 +567,54 @@ func TestClose(t *testing.T) {
 		synctest.Wait()
 		lost(t, session, "search")
 		require.Len(t, heirs, 1)
+	})
+}
+
+// A session that the host has closed is not renewed, with a Reconnect or without, and that is nobody's
+// failure. One that the SDK's keepalive has closed is.
+func TestHostCloses(t *testing.T) {
+	for _, version := range []string{"", legacy} {
+		synctest.Test(t, func(t *testing.T) {
+			x, _ := newRenewing(t, everything, version, "search")
+			session := x.session()
+			healthy(t, session, "search")
+			session.Close()
+			for range 5 {
+				_, err := call(session, "search")
+				require.ErrorIs(t, err, mcp.ErrConnectionClosed)
+				_, err = session.ListTools(t.Context(), nil)
+				require.ErrorIs(t, err, mcp.ErrConnectionClosed)
+				_, err = session.ListPrompts(t.Context(), nil)
+				require.ErrorIs(t, err, mcp.ErrConnectionClosed)
+			}
+			require.Zero(t, x.dials.Load())
+			require.Equal(t, closed, x.state("mcp:web"))
+			require.Equal(t, []toolcircuit.Kind{"ok"}, x.kinds("search"))
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		var stuck atomic.Bool
+		x.client = mcp.NewClient(&mcp.Implementation{Name: "agent"}, &mcp.ClientOptions{KeepAlive: time.Minute})
+		x.client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == "ping" && stuck.Load() {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return next(ctx, method, req)
+			}
+		})
+		x.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			x.dials.Add(1)
+			return x.connect(ctx)
+		}}).Client(x.client)
+		session := x.session()
+		stuck.Store(true)
+		time.Sleep(2 * time.Minute)
+		stuck.Store(false)
+		healthy(t, session, "search")
+		require.EqualValues(t, 1, x.dials.Load())
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -33,6 +34,7 @@ type session struct {
 	line     *shared.Line[*mcp.ClientSession]
 	receiver *receiver // of its client, nil if that is not known
 	bell     shared.Bell
+	unpinged atomic.Bool // its last ping failed: the SDK's keepalive may have closed it
 
 	mu    sync.Mutex
 	pages map[pageKey][]byte // as JSON, no more than maxPages

@@ -165,7 +165,7 @@ func (x *Exchange[S, R]) fetch(ctx context.Context, again bool) (res R, down, re
 	verdict := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: r.Err})
 	x.settle(ctx, v, r, timeout, before, neverAnswered)
 	down = verdict.Effect == toolcircuit.EffectCount || verdict.Effect == toolcircuit.EffectPause || r.Gone ||
-		verdict.Kind == toolcircuit.KindUnknown && x.Circuit.Policy().CountUnknown
+		verdict.Kind == toolcircuit.KindUnknown && x.Circuit.Policy().CountUnknown && !r.Unsent
 	return res, down && !r.Answered && ctx.Err() == nil, false, r.Err
 }
 
@@ -194,7 +194,11 @@ func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Readin
 	if err == nil {
 		r.Answered = true
 	} else {
-		r = h.Read(ctx, err, x.Signs(err))
+		signs := x.Signs(err)
+		if _, gen, _ := x.Line.Now(); gen != v.gen { // it was replaced, and closed for that
+			signs.Ended = false
+		}
+		r = h.Read(ctx, err, signs)
 	}
 	if r.Missing && x.Missing != nil {
 		r.Err = Lost(&With{Err: r.Err, Known: x.Missing})

@@ -101,6 +101,7 @@ type Signs struct {
 	Rejected bool // the transport's own error, or an answer with the same code
 	Closed   bool // the connection or session is no more
 	Unsent   bool // it was closed before anything was sent
+	Ended    bool // by the host, which is done with it
 	Tracked  bool // nothing is sent of which the Hint does not know
 }
 
@@ -138,6 +139,8 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 		return Reading{Err: err, Unsent: h.unsent || s.Tracked && !h.sent, Stuck: h.unsent || h.sent && !h.http && !h.written}
 	case s.Answer, h.answered, s.Rejected && h.status > 0:
 		return Reading{Err: err, Answered: true}
+	case s.Ended && !h.sent && !h.http:
+		return Reading{Err: err, Unsent: true}
 	case s.Closed && !h.http:
 		return Reading{Err: Lost(err), Gone: true, Unsent: s.Unsent && !h.sent}
 	case h.status > 0 && h.end != nil:
