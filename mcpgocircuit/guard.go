@@ -87,8 +87,11 @@ func New(set *toolset.Set, o Options) *Guard {
 
 // Server sends a server's clients notifications/tools/list_changed when the Set hides tools, and when
 // they are due back. The server needs [server.WithToolCapabilities](true), [Guard.Hide] and
-// [Guard.Middleware].
+// [Guard.Middleware]. A nil server panics.
 func (g *Guard) Server(s *server.MCPServer) {
+	if s == nil {
+		panic("mcpgocircuit: Guard.Server: the server is nil")
+	}
 	g.announcer.Add(func() { s.SendNotificationToAllClients(shared.ListChanged, nil) })
 }
 
@@ -193,8 +196,11 @@ func resultOf(res *mcp.CallToolResult, told *toolcircuit.Result[any], err error)
 
 // Hide is a hook for [server.Hooks.AddAfterListTools]. It removes the tools that [toolset.Visible]
 // leaves out. A page that would become empty stays whole. A call of a hidden tool is answered with a
-// blocked result; the SDK's own filters would make it "not found".
+// blocked result; the SDK's own filters would make it "not found". A nil result is left alone.
 func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
+	if result == nil {
+		return
+	}
 	all := len(result.Tools)
 	result.Tools = toolset.Visible(ctx, g.set, result.Tools, mcp.Tool.GetName)
 	if len(result.Tools) < all && mcp.IsModernProtocol(server.RequestProtocolVersion(ctx)) {

@@ -435,7 +435,12 @@ func TestNilResult(t *testing.T) {
 
 func TestNilArguments(t *testing.T) {
 	require.PanicsWithValue(t, "mcpgocircuit: New: set is nil", func() { mcpgocircuit.New(nil, mcpgocircuit.Options{}) })
-	require.PanicsWithValue(t, "mcpgocircuit: Guard.Middleware: the handler is nil", func() { guarded(newRig(t, "", toolset.Options{}).Set, nil) })
+	set := newRig(t, "", toolset.Options{}).Set
+	require.PanicsWithValue(t, "mcpgocircuit: Guard.Middleware: the handler is nil", func() { guarded(set, nil) })
+	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+	defer guard.Close()
+	require.PanicsWithValue(t, "mcpgocircuit: Guard.Server: the server is nil", func() { guard.Server(nil) })
+	guard.Hide(t.Context(), nil, nil, nil)
 }
 
 // counting returns a handler and how often it ran.
