@@ -35,7 +35,7 @@ package mcpgocircuit_test
 //	A109 A110 slow calls, equal calls                 the core, toolset
 //	A112 a Classifier that panics                     TestA112ClassifierPanics
 //	R08 R13 R16 R46 what the model reads              TestR16EitherChannelIsEnough, TestWhatTheModelReads
-//	R10 listing while a server is down                the host: no middleware sees it; a server's own list never fails
+//	R10 listing while a server is down                TestListWhileTheServerIsDown; a server's own list never fails
 //	R11 one 429                                       TestR11OneRateLimitIsEnough
 //	R14 transient or permanent                        as A020
 //	R17 isError and transport errors                  TestR17IsErrorAndTransportErrors

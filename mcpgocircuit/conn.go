@@ -16,7 +16,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
+	"github.com/toolcircuit/toolcircuit"
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // Conn is the connection of one client with one server, which outlives its sessions. [HTTP] and
@@ -29,8 +31,12 @@ import (
 // more, on another session, if
 //   - the session was known to be gone before the request was sent,
 //   - the request's own response was 404, or
-//   - the request is a call, its response was 400, and the tool has no side effects: some servers
-//     answer so for a session that they do not know.
+//   - the request is a call on a legacy session, its response was 400, and the tool has no side
+//     effects: some servers answer so for a session that they do not know.
+//
+// A server that runs a call and then answers 400 may therefore run it twice, if the tool has no
+// annotations, or was called before it was listed. Set SideEffects in the config of a tool for which
+// that matters.
 //
 // The handlers of Client.OnNotification get notifications/tools/list_changed when the Set hides tools,
 // when they are due back, and when a session was renewed. They run in a goroutine of their own. The
@@ -57,7 +63,11 @@ type Conn struct {
 	said      string                    // the version in its answer
 	level     *transport.JSONRPCRequest
 	watched   map[string]transport.JSONRPCRequest // subscriptions, by URI
+	pages     map[page]json.RawMessage            // of the list of tools, as they were last
 }
+
+// page says which page of the list one is, and who was shown it.
+type page struct{ scope, cursor string }
 
 // link is one session.
 type link interface {
@@ -68,7 +78,7 @@ type link interface {
 }
 
 func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
-	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), watched: map[string]transport.JSONRPCRequest{}}
+	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), watched: map[string]transport.JSONRPCRequest{}, pages: map[page]json.RawMessage{}}
 }
 
 // Guard returns call with two circuits around it. call is the CallTool of this connection's client; a
@@ -124,7 +134,7 @@ func exchange[R any](ctx context.Context, c *Conn, method string, send func(cont
 	return x
 }
 
-// connSigns is signs for what comes of a connection.
+// connSigns returns what an error says by itself that a request on this connection came to.
 func connSigns(err error) shared.Signs {
 	s := signs(err)
 	if errors.Is(err, errEnded) {
@@ -342,7 +352,13 @@ func versionIn(result json.RawMessage) string {
 }
 
 // SendRequest sends a request of the client. It renews a dead session first, except for a ping and a
-// handshake. A list of tools goes through the server's circuit.
+// handshake.
+//
+// A list of tools goes through the server's circuit, if the Set lists that. While the server cannot be
+// reached, or its circuit is open, a page of the list is the last one that the client got under the
+// same [toolset.Scope]. Without such a page the first page is empty, and a later page is an error,
+// because half a list must not pass for the whole. A page that stands in has an object with the status
+// fallback under [MetaKey]. Other errors of listing are passed on.
 func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	line := c.session()
 	if line == nil || c.closed.Load() {
@@ -371,7 +387,7 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 	var res *transport.JSONRPCResponse
 	var err error
 	if req.Method == shared.ListTools && x.Circuit != nil {
-		res, _, err = x.Fetch(ctx)
+		res, err = c.list(ctx, x, req)
 	} else {
 		res, err = x.Forward(ctx)
 	}
@@ -379,6 +395,34 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 		c.note(req, res)
 	}
 	return res, err
+}
+
+// list gets a page of the list of tools, or while the server is down the page that stands in: an agent
+// needs its other tools.
+func (c *Conn) list(ctx context.Context, x *shared.Exchange[link, *transport.JSONRPCResponse], req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	key := page{toolset.Scope(ctx), paramsOf(req).Cursor}
+	res, down, err := x.Fetch(ctx)
+	c.mu.Lock()
+	if err == nil && res.Error == nil {
+		shared.Put(c.pages, key, res.Result, maxKept)
+	}
+	text, kept := c.pages[key]
+	c.mu.Unlock()
+	var refusal *toolcircuit.OpenError
+	busy := errors.As(err, &refusal) && refusal.Reason == toolcircuit.ReasonBusy
+	if !down || !kept && (key.cursor != "" || busy) {
+		return res, err
+	}
+	fields := map[string]json.RawMessage{"tools": json.RawMessage("[]")}
+	_ = json.Unmarshal(text, &fields)
+	fields["_meta"] = json.RawMessage(fmt.Sprintf(`{%q:{"status":%q}}`, MetaKey, toolcircuit.StatusFallback))
+	if fields["ttlMs"] != nil {
+		fields["ttlMs"] = json.RawMessage("0")
+	}
+	if text, err = json.Marshal(fields); err != nil {
+		return nil, err
+	}
+	return transport.NewJSONRPCResultResponse(req.ID, text), nil
 }
 
 // note notes what a new session must be told again, and what a list says of tools.
@@ -397,22 +441,25 @@ func (c *Conn) note(req transport.JSONRPCRequest, res *transport.JSONRPCResponse
 	case shared.SetLevel:
 		c.level = &req
 	case shared.Subscribe:
-		shared.Put(c.watched, uriIn(req.Params), req, maxWatched)
+		shared.Put(c.watched, paramsOf(req).URI, req, maxKept)
 	case shared.Unsubscribe:
-		delete(c.watched, uriIn(req.Params))
+		delete(c.watched, paramsOf(req).URI)
 	}
 }
 
-// maxWatched is the number of subscriptions that are repeated.
-const maxWatched = 1000
+// maxKept is the number of subscriptions that are repeated, and of pages that are kept.
+const maxKept = 1000
 
-func uriIn(params any) string {
-	text, _ := json.Marshal(params)
-	var p struct {
-		URI string `json:"uri"`
-	}
+// params are what a Conn reads of a request.
+type params struct {
+	URI    string `json:"uri"`
+	Cursor string `json:"cursor"`
+}
+
+func paramsOf(req transport.JSONRPCRequest) (p params) {
+	text, _ := json.Marshal(req.Params)
 	_ = json.Unmarshal(text, &p)
-	return p.URI
+	return p
 }
 
 // SendNotification sends a notification of the client on the current session, which it does not
