@@ -54,6 +54,8 @@ type Conn struct {
 	live   sync.WaitGroup // the sessions that are not closed yet
 	ids    atomic.Int64
 
+	tracked bool // a request's Hint knows when it is sent; over HTTP only Transport would tell it
+
 	mu        sync.Mutex
 	forget    func() // ends announcements
 	onNotify  func(mcp.JSONRPCNotification)
@@ -126,7 +128,7 @@ func exchange[R any](ctx context.Context, c *Conn, method string, send func(cont
 		Base:    c.guard.base,
 		Send:    send,
 		Ping:    c.ping,
-		Signs:   connSigns,
+		Signs:   c.signs,
 	}
 	if method == shared.CallTool || method == shared.ListTools {
 		x.Circuit = c.server.Circuit(ctx, c.guard.set)
@@ -134,8 +136,8 @@ func exchange[R any](ctx context.Context, c *Conn, method string, send func(cont
 	return x
 }
 
-// connSigns returns what an error says by itself that a request on this connection came to.
-func connSigns(err error) shared.Signs {
+// signs returns what an error says by itself that a request on this connection came to.
+func (c *Conn) signs(err error) shared.Signs {
 	s := signs(err)
 	if errors.Is(err, errEnded) {
 		s.Closed, s.Unsent = true, true
@@ -143,7 +145,7 @@ func connSigns(err error) shared.Signs {
 	for _, target := range []error{io.ErrClosedPipe, fs.ErrClosed, syscall.EPIPE} {
 		s.Closed = s.Closed || errors.Is(err, target)
 	}
-	s.Answer, s.Tracked = false, true // what is answered is noted when it comes
+	s.Answer, s.Tracked = false, c.tracked // what is answered is noted when it comes
 	return s
 }
 

@@ -136,3 +136,27 @@ func TestCallerLeavesAListing(t *testing.T) {
 		require.Equal(t, closed, r.state("mcp:web"))
 	})
 }
+
+// A timeout counts, also where nothing but the SDK knows that the call was sent.
+func TestTimeoutWithoutTransport(t *testing.T) {
+	for _, version := range versions {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRemote(t, newServer(nil, tools{"fine": returns(fine, nil), "hang": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}), version, `,"callTimeout":"1s"`)
+			run, err := r.set.Session("run", toolset.Limits{Calls: 3})
+			require.NoError(t, err)
+			for range 3 {
+				_, err := r.call(toolset.WithSession(t.Context(), run), request("hang"))
+				require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
+				synctest.Wait() // for the ping
+			}
+			require.Equal(t, open, r.state("hang"))
+			require.Equal(t, closed, r.state("mcp:web"))
+			res, err := r.call(toolset.WithSession(t.Context(), run), request("fine"))
+			requireBlocked(t, res, err)
+			require.EqualValues(t, toolcircuit.ReasonBudgetExhausted, run.StopReason().Reason, "each was a call of the run")
+		})
+	}
+}

@@ -38,7 +38,7 @@ func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
 	if command == nil {
 		panic("mcpgocircuit: Guard.Stdio: command is nil")
 	}
-	return &Stdio{g.newConn(server, func() (link, error) {
+	c := g.newConn(server, func() (link, error) {
 		cmd, err := command()
 		if err != nil {
 			return nil, err
@@ -47,7 +47,9 @@ func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
 			return nil, errors.New("mcpgocircuit: command returned no command")
 		}
 		return newProcess(cmd), nil
-	})}
+	})
+	c.tracked = true
+	return &Stdio{c}
 }
 
 // process is a session with a process.
