@@ -18,14 +18,18 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// newReal returns a Set on the real clock, which is the bubble's.
-func newReal(t *testing.T) *toolset.Set {
-	c, err := toolset.Load(strings.NewReader(`{"monitored":["*"],"default":{"failureThreshold":3,"cooldown":"60s","jitter":0},"hide":"open"}`))
+// newReal returns a Set on the real clock, which is the bubble's, that guards and hides all tools.
+func newReal(t *testing.T, policy string) *toolset.Set {
+	t.Helper()
+	c, err := toolset.Load(strings.NewReader(`{"monitored":["*"],"hide":"open","default":` + policy + `}`))
 	require.NoError(t, err)
 	set, err := toolset.New(c, toolset.Options{})
 	require.NoError(t, err)
 	return set
 }
+
+// aMinute is a policy.
+const aMinute = `{"failureThreshold":3,"cooldown":"60s","jitter":0}`
 
 func fail(t *testing.T, set *toolset.Set, tool string, times int) {
 	for range times {
@@ -46,7 +50,7 @@ func (s *session) SessionID() string                                   { return 
 // N39: clients are told when tools go, and when they are due back, with no call made.
 func TestN39ServerAnnounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := newReal(t)
+		set := newReal(t, aMinute)
 		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 		defer guard.Close()
 		s := server.NewMCPServer("test", "1", server.WithToolCapabilities(true), server.WithToolHandlerMiddleware(guard.Middleware))
@@ -81,7 +85,7 @@ func TestN39ServerAnnounces(t *testing.T) {
 
 // So is the host of a guarded client, also when a session was renewed.
 func TestN39ClientAnnounces(t *testing.T) {
-	set := newReal(t)
+	set := newReal(t, aMinute)
 	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
 	conn, c, _ := h.conn(set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	var told atomic.Int64

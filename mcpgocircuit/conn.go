@@ -213,17 +213,14 @@ func (c *Conn) Start(ctx context.Context) error {
 
 // listChanged tells the client's handlers that its list of tools has changed.
 func (c *Conn) listChanged() {
-	if c.closed.Load() {
-		return
-	}
-	c.mu.Lock()
-	handle := c.onNotify
-	c.mu.Unlock()
-	if handle != nil {
-		c.bell.Ring(func() {
+	c.bell.Ring(func() {
+		c.mu.Lock()
+		handle := c.onNotify
+		c.mu.Unlock()
+		if handle != nil && !c.closed.Load() && c.guard.base.Err() == nil {
 			handle(mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: shared.ListChanged}})
-		})
-	}
+		}
+	})
 }
 
 // begin starts a session, which must be ended by end.
@@ -233,14 +230,15 @@ func (c *Conn) begin(ctx context.Context) (link, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	closed := c.closed.Load()
-	if !closed {
+	if c.closed.Load() {
+		err = transport.ErrTransportClosed
+	} else if err = ctx.Err(); err == nil { // otherwise it comes too late
 		c.live.Add(1)
 	}
 	c.mu.Unlock()
-	if closed {
+	if err != nil {
 		l.Close()
-		return nil, transport.ErrTransportClosed
+		return nil, err
 	}
 	l.SetNotificationHandler(func(n mcp.JSONRPCNotification) {
 		c.mu.Lock()

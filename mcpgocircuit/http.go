@@ -18,7 +18,9 @@ type HTTP struct {
 
 // HTTP returns the transport of a client of the named server. dial makes the SDK's transport for one
 // session, such as a [transport.StreamableHTTP], and does not start it. It is called from one
-// goroutine at a time. A nil dial panics. Give the HTTP client of that transport a [Transport].
+// goroutine at a time, except that a call which has not returned within ReconnectTimeout has failed:
+// others are made beside it, and what it returns at last is closed. A nil dial panics. Give the HTTP
+// client of that transport a [Transport].
 func (g *Guard) HTTP(server string, dial func() (transport.Interface, error)) *HTTP {
 	if dial == nil {
 		panic("mcpgocircuit: Guard.HTTP: dial is nil")

@@ -3,7 +3,6 @@ package mcpgocircuit_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,31 +22,37 @@ import (
 // remote is the guarded client of a server in the same bubble, on the bubble's clock.
 type remote struct {
 	*client.Client
-	set  *toolset.Set
-	call server.ToolHandlerFunc
-	down atomic.Bool // sessions end, and there is no other
+	guard *mcpgocircuit.Guard
+	set   *toolset.Set
+	call  server.ToolHandlerFunc
+	down  atomic.Bool // sessions end, and there is no other
+	hangs atomic.Bool // dial does not return before never is closed
+	never chan struct{}
+
+	dials, starts, open atomic.Int64 // sessions: asked for, started, not closed
 }
 
-// newRemote returns a client of a server. More is JSON for the default policy.
-func newRemote(t *testing.T, s *server.MCPServer, version, more string) *remote {
+func newRemote(t *testing.T, s *server.MCPServer, version, policy string) *remote {
 	t.Helper()
-	c, err := toolset.Load(strings.NewReader(`{"monitored":["*"],"hide":"open","default":{"failureThreshold":3,"cooldown":"60s","jitter":0` + more + `}}`))
-	require.NoError(t, err)
-	r := new(remote)
-	r.set, err = toolset.New(c, toolset.Options{})
-	require.NoError(t, err)
-	guard := mcpgocircuit.New(r.set, mcpgocircuit.Options{})
-	conn := guard.HTTP("web", func() (transport.Interface, error) {
+	r := &remote{set: newReal(t, policy), never: make(chan struct{})}
+	r.guard = mcpgocircuit.New(r.set, mcpgocircuit.Options{})
+	conn := r.guard.HTTP("web", func() (transport.Interface, error) {
+		r.dials.Add(1)
+		if r.hangs.Load() {
+			<-r.never
+		}
 		if r.down.Load() {
 			return nil, errors.New("refused")
 		}
-		return &link{transport.NewInProcessTransport(s), &r.down}, nil
+		r.open.Add(1)
+		return &link{transport.NewInProcessTransport(s), r}, nil
 	})
 	r.Client = client.NewClient(conn)
 	r.call = conn.Guard(r.CallTool)
 	t.Cleanup(func() {
-		guard.Close()
+		r.guard.Close()
 		require.NoError(t, r.Close())
+		require.Zero(t, r.open.Load())
 	})
 	require.NoError(t, start(t.Context(), r.Client, version))
 	return r
@@ -60,7 +65,17 @@ func (r *remote) state(tool string) toolcircuit.State {
 // link is a session that ends with the server. A request ends with its context, as over a network.
 type link struct {
 	*transport.InProcessTransport
-	down *atomic.Bool
+	*remote
+}
+
+func (l *link) Start(ctx context.Context) error {
+	l.starts.Add(1)
+	return l.InProcessTransport.Start(ctx)
+}
+
+func (l *link) Close() error {
+	l.open.Add(-1)
+	return l.InProcessTransport.Close()
 }
 
 func (l *link) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
@@ -81,7 +96,7 @@ func TestListWhileTheServerIsDown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := tools{"a": returns(fine, nil), "b": returns(fine, nil), "c": returns(fine, nil)}
 			s := newServer(nil, all, server.WithPaginationLimit(2), server.WithCacheHints(3_600_000, mcp.CacheScopePublic))
-			r := newRemote(t, s, version, "")
+			r := newRemote(t, s, version, aMinute)
 			us, them, half := toolset.WithScope(t.Context(), "us"), toolset.WithScope(t.Context(), "them"), toolset.WithScope(t.Context(), "half")
 			require.Equal(t, []string{"a", "b", "c"}, listAs(us, t, r.Client))
 			_, err := r.ListToolsByPage(half, mcp.ListToolsRequest{})
@@ -125,7 +140,7 @@ func TestCallerLeavesAListing(t *testing.T) {
 				<-ctx.Done()
 			}
 		})
-		r := newRemote(t, newServer(nil, tools{"a": returns(fine, nil)}, server.WithHooks(hooks)), "", "")
+		r := newRemote(t, newServer(nil, tools{"a": returns(fine, nil)}, server.WithHooks(hooks)), "", aMinute)
 		require.Equal(t, []string{"a"}, list(t, r.Client))
 		hang.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -144,7 +159,7 @@ func TestTimeoutWithoutTransport(t *testing.T) {
 			r := newRemote(t, newServer(nil, tools{"fine": returns(fine, nil), "hang": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
-			}}), version, `,"callTimeout":"1s"`)
+			}}), version, `{"failureThreshold":3,"callTimeout":"1s"}`)
 			run, err := r.set.Session("run", toolset.Limits{Calls: 3})
 			require.NoError(t, err)
 			for range 3 {
@@ -157,6 +172,107 @@ func TestTimeoutWithoutTransport(t *testing.T) {
 			res, err := r.call(toolset.WithSession(t.Context(), run), request("fine"))
 			requireBlocked(t, res, err)
 			require.EqualValues(t, toolcircuit.ReasonBudgetExhausted, run.StopReason().Reason, "each was a call of the run")
+		})
+	}
+}
+
+// A host that lists whenever it is told to, while its server is gone, is told nothing: its list does
+// not change.
+func TestListingIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(t, newServer(nil, tools{"search": returns(fine, nil)}), mcp.LATEST_LEGACY_PROTOCOL_VERSION,
+			`{"failureThreshold":3,"cooldown":"1s","multiplier":1,"jitter":0}`)
+		var told atomic.Int64
+		r.OnNotification(func(mcp.JSONRPCNotification) {
+			told.Add(1)
+			_, _ = r.ListTools(context.Background(), mcp.ListToolsRequest{})
+		})
+		require.Equal(t, []string{"search"}, list(t, r.Client))
+		r.down.Store(true)
+		for i := range 60 {
+			res, err := r.call(t.Context(), request("search"))
+			if i > 0 { // the first is lost with its session
+				requireBlocked(t, res, err)
+			}
+			time.Sleep(time.Second)
+		}
+		require.Zero(t, told.Load())
+		fail(t, r.set, "search", 3)
+		synctest.Wait()
+		require.EqualValues(t, 1, told.Load())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 2, told.Load(), "due back")
+
+		r.down.Store(false)
+		time.Sleep(time.Second)
+		_, err := r.call(t.Context(), request("search"))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.EqualValues(t, 3, told.Load(), "renewed")
+	})
+}
+
+// A handler that is slow is told nothing any more once Close has returned.
+func TestNothingIsToldAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemote(t, newServer(nil, nil), mcp.LATEST_LEGACY_PROTOCOL_VERSION, aMinute)
+		var told atomic.Int64
+		r.OnNotification(func(mcp.JSONRPCNotification) {
+			told.Add(1)
+			time.Sleep(time.Minute)
+		})
+		for _, tool := range []string{"search", "fetch"} {
+			fail(t, r.set, tool, 3)
+			synctest.Wait()
+		}
+		require.EqualValues(t, 1, told.Load(), "the other waits")
+		r.guard.Close()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, told.Load())
+	})
+}
+
+// A dial that does not return fails after ReconnectTimeout. Threshold and cooldown apply, others are
+// tried beside it, and a session that comes after all is closed.
+func TestDialThatNeverReturns(t *testing.T) {
+	for _, version := range versions {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRemote(t, newServer(nil, tools{"search": returns(fine, nil)}), version, aMinute)
+			_, err := r.call(t.Context(), request("search"))
+			require.NoError(t, err)
+			r.down.Store(true)
+			_, err = r.call(t.Context(), request("search"))
+			require.ErrorIs(t, err, transport.ErrTransportClosed)
+			r.down.Store(false)
+			r.hangs.Store(true)
+			for i := range 3 {
+				start := time.Now()
+				res, err := r.call(t.Context(), request("search"))
+				require.Equal(t, "mcp:web", requireBlocked(t, res, err).Dependency)
+				require.Equal(t, 30*time.Second, time.Since(start))
+				require.EqualValues(t, i+2, r.dials.Load())
+				time.Sleep(time.Second)
+			}
+			res, err := r.call(t.Context(), request("search"))
+			got := requireBlocked(t, res, err)
+			require.Equal(t, toolcircuit.RuleThreshold, got.Rule)
+			require.Equal(t, toolcircuit.KindTimeout, got.Cause)
+
+			r.hangs.Store(false)
+			time.Sleep(time.Minute)
+			works := func() {
+				res, err := r.call(t.Context(), request("search"))
+				require.NoError(t, err)
+				require.Equal(t, "fine", text(t, res))
+			}
+			works()
+			close(r.never)
+			synctest.Wait()
+			works()
+			require.EqualValues(t, 5, r.dials.Load())
+			require.EqualValues(t, 2, r.starts.Load())
+			require.EqualValues(t, 1, r.open.Load())
 		})
 	}
 }

@@ -25,8 +25,10 @@ type Stdio struct{ *Conn }
 
 // Stdio returns the transport of a client of the named server. command returns the command that
 // starts the server, with neither Stdin nor Stdout set. What the server writes to stderr is dropped,
-// except if the command has a Stderr. command is called from one goroutine at a time, and again when
-// the next request finds that the server has ended. A nil command panics.
+// except if the command has a Stderr. command is called again when the next request finds that the
+// server has ended, from one goroutine at a time, except that a call which has not returned within
+// ReconnectTimeout has failed: others are made beside it, and what it returns at last is not used. A
+// nil command panics.
 //
 // A request ends with its context, also when the server has stopped reading and its pipe is full. A
 // message that still waited for its turn was not sent. A message that was begun may be delivered
