@@ -91,7 +91,7 @@ func (p *Permit) more() *details {
 
 // Allow asks for one call in two steps, for code that [Do] cannot enclose: streams, hooks,
 // adapters. It returns a Permit, or an [*OpenError] if the circuit refuses, or the error of a ctx
-// that has already ended. A nil ctx panics.
+// that has already ended, or ends while a Fleet asks its store. A nil ctx panics.
 func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 	c.mustHave(ctx)
 	if s := c.state.Load(); s.plain && ctx.Err() == nil {
@@ -107,12 +107,19 @@ func (c *ToolCircuit) Allow(ctx context.Context) (p Permit, err error) {
 // OnCall a call that may not run.
 func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 	if err := ctx.Err(); err != nil {
-		if c.onCall != nil {
-			c.report(ctx, Call{State: c.State(), Verdict: Verdict{Kind: Classify(ctx, Outcome{Err: err}).Kind}, Err: err})
-		}
-		return nil, err
+		return nil, c.ended(ctx, err)
 	}
 	by, refusal := c.admit(ctx)
+	if by.use != useAlone {
+		if err := ctx.Err(); err != nil { // it ended in the wait for a Fleet's store
+			if refusal == nil {
+				p := Permit{c: c, by: by}
+				p.begin()
+				p.Release()
+			}
+			return nil, c.ended(ctx, err)
+		}
+	}
 	if refusal == nil {
 		return by, nil
 	}
@@ -127,6 +134,14 @@ func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 		})
 	}
 	return nil, refusal
+}
+
+// ended reports to OnCall a call whose ctx has ended with err, and returns err.
+func (c *ToolCircuit) ended(ctx context.Context, err error) error {
+	if c.onCall != nil {
+		c.report(ctx, Call{State: c.State(), Verdict: Verdict{Kind: Classify(ctx, Outcome{Err: err}).Kind}, Err: err})
+	}
+	return err
 }
 
 // begin starts a call of a state that may not be plain.

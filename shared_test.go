@@ -1386,3 +1386,60 @@ func TestFleetIdleRecovers(t *testing.T) {
 		require.Len(t, w[0].news, 2)
 	})
 }
+
+// A slow store takes all the time that the callers have. That says nothing of the dependency.
+func TestFleetWaitTakesAllTime(t *testing.T) {
+	const patience = 10 * time.Millisecond
+	ways := map[string]func(w *worker, ctx context.Context) error{
+		"Do": func(w *worker, ctx context.Context) error {
+			_, err := toolcircuit.Do(ctx, w.ToolCircuit, func(ctx context.Context) (int, error) { w.ran++; return 0, ctx.Err() })
+			return err
+		},
+		"Allow": func(w *worker, ctx context.Context) error {
+			_, err := w.Allow(ctx)
+			return err
+		},
+	}
+	for way, call := range ways {
+		late := func(t *testing.T, w *worker) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			before := w.ran
+			require.Equal(t, context.DeadlineExceeded, call(w, ctx))
+			require.Equal(t, before, w.ran, "a call ran under an ended context")
+		}
+		t.Run(way+" at first use", func(t *testing.T) {
+			bubble(t, 1, func(t *testing.T, store *storetest.Memory, all []*worker) {
+				w := all[0]
+				for range fleetPolicy.FailureThreshold {
+					time.Sleep(3 * fleetOptions.Poll) // idle
+					w.store.Set(storetest.Fault{Delay: 4 * patience}, storetest.Load)
+					var waiting sync.WaitGroup
+					waiting.Go(func() { late(t, w) })
+					synctest.Wait()
+					late(t, w) // for the other's Load
+					waiting.Wait()
+					w.store.Set(storetest.Fault{})
+				}
+				require.Equal(t, closed, w.State())
+				require.Zero(t, w.Snapshot().Streak)
+			})
+		})
+		t.Run(way+" at a claim", func(t *testing.T) {
+			bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+				w[1].runs(nil)
+				w[0].fail(3)
+				time.Sleep(2 * time.Second)
+				w[0].store.Set(storetest.Fault{Delay: 4 * patience}, storetest.Acquire)
+				late(t, w[0])
+				synctest.Wait()
+				require.Empty(t, store.Record(key).Fence, "the probe is not given back")
+				require.Equal(t, 1, store.Record(key).Generation)
+				w[1].runs(nil)
+				synctest.Wait()
+				allAre(t, closed, w)
+			})
+		})
+	}
+}
