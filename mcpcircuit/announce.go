@@ -13,6 +13,7 @@ import (
 // sends its clients notifications/tools/list_changed when the Set hides tools, and when they are due
 // back.
 func (g *Guard) Server(s *mcp.Server) {
+	g.check("Server", "s", s == nil)
 	s.AddReceivingMiddleware(g.Middleware)
 	g.announcer.Add(func() {
 		// The SDK notifies clients of each version only when a tool is added or removed. Pages
@@ -31,6 +32,7 @@ const bell = "toolcircuit.list_changed"
 // session was renewed. The handler runs in a goroutine of its own, one at a time for each session, and
 // gets the session that the host has had from the start.
 func (g *Guard) Client(c *mcp.Client) {
+	g.check("Client", "c", c == nil)
 	r := &receiver{guard: g}
 	c.AddReceivingMiddleware(r.middleware)
 	c.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler { return g.handler(next, r) })

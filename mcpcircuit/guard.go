@@ -51,8 +51,18 @@ type Options struct {
 	// Its context has the values of that request and ends after ReconnectTimeout. From then on
 	// the guard sends on the new session what the host sends on dead, and it closes dead. The new
 	// session must speak the same version of the protocol. A panic counts as a failure of the
-	// server. So does an attempt that has not returned by then: others are made, each in a
-	// goroutine, and what it returns at last is closed.
+	// server, and so does an attempt that has not returned in time. Others are made beside it, so a
+	// Reconnect that hangs costs a goroutine for each attempt. A session that comes late is closed.
+	//
+	// An error of kind unauthorized, such as a 401, is the error of the requests that wait. It says
+	// nothing against the server.
+	//
+	// A session that answered 400 is renewed, and a call whose tool has no side effects is sent
+	// again. Where a server runs a call and then answers 400, the call so runs twice. A tool without
+	// annotations, or called before the first list, is taken to have none: set "sideEffects": true.
+	//
+	// A session that the host has closed is not renewed. Once a session has been renewed, or seen to
+	// be gone, the guard does not notice that the host closes it: the new one lives until Close.
 	//
 	// The guard repeats the log level and the subscriptions to resources on the new session. The
 	// subscriptions of version 2026-07-28 are streams of their session and are lost with it.
@@ -67,7 +77,8 @@ type Options struct {
 }
 
 // Guard is the middleware of servers and clients. Make one with New; one may serve several of
-// either. All methods are safe for concurrent use.
+// either. All methods are safe for concurrent use. They panic on a Guard that New did not make, and on
+// a nil argument.
 type Guard struct {
 	Options
 	set       *toolset.Set
@@ -100,6 +111,16 @@ func New(set *toolset.Set, o Options) *Guard {
 	return g
 }
 
+// check panics on a Guard that New did not make, and if an argument is nil.
+func (g *Guard) check(method, argument string, isNil bool) {
+	if g == nil || g.set == nil {
+		panic("mcpcircuit: Guard." + method + ": the Guard was not made by New")
+	}
+	if isNil {
+		panic("mcpcircuit: Guard." + method + ": " + argument + " is nil")
+	}
+}
+
 func ownName(s *mcp.ClientSession) string {
 	if r := s.InitializeResult(); r != nil && r.ServerInfo != nil {
 		return r.ServerInfo.Name
@@ -111,6 +132,7 @@ func ownName(s *mcp.ClientSession) string {
 // other, and announces no more changes of lists. Circuits go on. Close does not wait for a Reconnect
 // under way; its session is closed when it comes.
 func (g *Guard) Close() {
+	g.check("Close", "", false)
 	g.close()
 	g.sessions.close()
 }
@@ -134,14 +156,14 @@ func (g *Guard) Close() {
 //   - A timeout counts for both. It does not count for the server if the server has answered another
 //     call since, or answers a ping after it.
 //
-// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own. See
-// [Transport] for HTTP and [Stdio] for pipes.
+// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own. Where
+// the default has them, the server's must say "0s". See [Transport] for HTTP and [Stdio] for pipes.
 //
 // The guard sends a request once more, on another session, if
 //   - the session was closed before the request was sent,
 //   - the request's own response was 404, or
 //   - its response was 400 and the tool has no side effects: some servers answer so for a session
-//     that they do not know.
+//     that they do not know. See [Options] for a call that may so run twice.
 //
 // While a server cannot be reached, or its circuit is open, a page of its list is the last one that
 // the same session got under the same [toolset.Scope]. Without such a page the first page is empty,
@@ -153,7 +175,10 @@ func (g *Guard) Close() {
 // A tool has side effects if its annotations say that it is neither read-only nor idempotent and the
 // config does not say otherwise. A server's guard knows that from the tool's first call on, a
 // client's guard once the tool is listed.
-func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler { return g.handler(next, nil) }
+func (g *Guard) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
+	g.check("Middleware", "next", next == nil)
+	return g.handler(next, nil)
+}
 
 func (g *Guard) handler(next mcp.MethodHandler, r *receiver) mcp.MethodHandler {
 	tools := new(annotations)
@@ -204,5 +229,6 @@ func (g *Guard) serve(ctx context.Context, tools *annotations, next mcp.MethodHa
 // requests under way on the session then get an error that is not theirs. So the RoundTripper hands
 // the SDK 503 in place of any other failure of a guarded call, with two exceptions: 401 and 403, which
 // OAuth needs, and a response with an error of the protocol. In place of 408 and 529 it always does.
-// The circuits, and the errors that the guard returns, have the true status.
+// The circuits, and the errors that the guard returns, have the true status. A server that answers 401
+// or 403 to calls alone costs a new session for each of them.
 func Transport(base http.RoundTripper) http.RoundTripper { return shared.Transport(base, true) }

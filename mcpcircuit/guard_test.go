@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -526,6 +528,33 @@ func TestUnguardedToolsPass(t *testing.T) {
 	require.NoError(t, session.Ping(context.Background(), nil), "other methods pass")
 }
 
-func TestNilSetPanics(t *testing.T) {
-	require.PanicsWithValue(t, "mcpcircuit: New: set is nil", func() { mcpcircuit.New(nil, mcpcircuit.Options{}) })
+func TestNilPanics(t *testing.T) {
+	var zero mcpcircuit.Guard
+	guard := newRig(t, everything, nil).guard(mcpcircuit.Options{})
+	for want, f := range map[string]func(){
+		"New: set is nil":                                 func() { mcpcircuit.New(nil, mcpcircuit.Options{}) },
+		"Guard.Server: s is nil":                          func() { guard.Server(nil) },
+		"Guard.Client: c is nil":                          func() { guard.Client(nil) },
+		"Guard.Middleware: next is nil":                   func() { guard.Middleware(nil) },
+		"Stdio: t is nil":                                 func() { mcpcircuit.Stdio(nil) },
+		"Guard.Server: the Guard was not made by New":     func() { zero.Server(mcp.NewServer(&mcp.Implementation{}, nil)) },
+		"Guard.Client: the Guard was not made by New":     func() { zero.Client(plainClient()) },
+		"Guard.Middleware: the Guard was not made by New": func() { zero.Middleware(nil) },
+		"Guard.Close: the Guard was not made by New":      zero.Close,
+	} {
+		require.PanicsWithValue(t, "mcpcircuit: "+want, f)
+	}
+}
+
+// A server's policy takes a callTimeout back that the default sets.
+func TestNoCallTimeoutForAServer(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^"dependencies": .*mcp:weather.*$`).Find(readme)
+	r := newRig(t, `{"default": {"callTimeout": "10s", "slowCall": "5s"}, "monitored": ["*"], `+string(line)+`}`, nil)
+	for name, want := range map[string]time.Duration{"mcp:weather": 0, "forecast": 10 * time.Second} {
+		p := r.set.Circuit(t.Context(), name).Policy()
+		require.Equal(t, want, p.CallTimeout, name)
+		require.Equal(t, want/2, p.SlowCall, name)
+	}
 }

@@ -13,8 +13,13 @@ import (
 // The SDK writes to the pipe under a lock and without a deadline. A server that stops reading would
 // hold up every call after the pipe is full. With Stdio each call ends with its context. A message
 // that still waited for its turn was not sent. A message that was begun may be delivered later, when
-// the server reads on.
-func Stdio(t mcp.Transport) mcp.Transport { return stdio{t} }
+// the server reads on. A nil t panics.
+func Stdio(t mcp.Transport) mcp.Transport {
+	if t == nil {
+		panic("mcpcircuit: Stdio: t is nil")
+	}
+	return stdio{t}
+}
 
 type stdio struct{ mcp.Transport }
 

@@ -206,6 +206,24 @@ func TestResponseThatBreaksOff(t *testing.T) {
 	require.Zero(t, r.snapshot("search").Streak, "not the tool's failure")
 }
 
+// A page of a proxy that says 200 is no answer of the server.
+func TestResponseThatIsNotMCP(t *testing.T) {
+	for _, content := range []string{"text/html", "application/json"} {
+		r, h := newRig(t, everything, nil), newHost(t)
+		s, _ := newServer("web", "search")
+		h.start(s, nil)
+		session := h.connect(r.client(mcpcircuit.Options{}), legacy)
+		h.intercept(func(w http.ResponseWriter, req *http.Request) bool {
+			w.Header().Set("Content-Type", content)
+			_, _ = w.Write([]byte("<html>"))
+			return true
+		})
+		lost(t, session, "search")
+		require.Equal(t, []toolcircuit.Kind{"unavailable"}, r.kinds("mcp:web"))
+		require.Zero(t, r.snapshot("search").Streak)
+	}
+}
+
 // Any answer to the ping heals, an error too: the newest version of the protocol has no ping.
 func TestPingAnsweredWithAnError(t *testing.T) {
 	r, h := newRig(t, everything, nil), newHost(t)
