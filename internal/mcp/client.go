@@ -126,6 +126,11 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 		return res, told, false, r.Err
 	case r.Unsent && !r.Gone: // its time was over before
 		permit.Release()
+		var late, outer *toolcircuit.CallTimeoutError
+		errors.As(context.Cause(ctx), &outer)
+		if errors.As(context.Cause(inner), &late) && late != outer { // its own CallTimeout, not that of a call around it
+			r.Err = &toolcircuit.CallTimeoutError{Dependency: late.Dependency, After: late.After, Err: r.Err}
+		}
 		return res, nil, false, r.Err
 	case x.Circuit == nil, kind == toolcircuit.KindTimeout, kind == toolcircuit.KindDeadline, kind == toolcircuit.KindUnknown:
 		_, err = permit.Settle(ctx, nil, r.Err)
