@@ -3,15 +3,19 @@ package mcpgocircuit_test
 import (
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/mark3labs/mcp-go/client"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/mcpgocircuit"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
@@ -136,5 +140,45 @@ func TestCloseBeforeStart(t *testing.T) {
 	require.ErrorIs(t, s.Start(t.Context()), transport.ErrTransportClosed)
 	for _, cmd := range s.cmds {
 		require.Nil(t, cmd.Process)
+	}
+}
+
+// Calls to a server that reads no more time out by name, also those whose turn to be written never
+// came.
+func TestTimeoutOfStuckCalls(t *testing.T) {
+	const calls = 6
+	r := newRig(t, `{"default":{"failureThreshold":9,"callTimeout":"1s"}}`, toolset.Options{})
+	guard := mcpgocircuit.New(r.Set, mcpgocircuit.Options{})
+	defer guard.Close()
+	var cmd *exec.Cmd
+	conn := guard.Stdio("fake", func() (*exec.Cmd, error) {
+		cmd = exec.Command("sh", "-c", `read line
+			echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"`+mcp.LATEST_LEGACY_PROTOCOL_VERSION+`","capabilities":{},"serverInfo":{"name":"fake","version":"1"}}}'
+			read line; exec sleep 60`)
+		return cmd, nil
+	})
+	c := client.NewClient(conn)
+	defer c.Close()
+	defer func() { cmd.Process.Kill() }()
+	require.NoError(t, start(t.Context(), c, mcp.LATEST_LEGACY_PROTOCOL_VERSION))
+	big := request("search")
+	big.Params.Arguments = strings.Repeat("x", 1<<18) // more than a pipe holds
+	errs := make(chan error)
+	for range calls {
+		go func() {
+			_, err := conn.Guard(c.CallTool)(t.Context(), big)
+			errs <- err
+		}()
+	}
+	eventually(t, time.Minute, func() bool {
+		return slices.ContainsFunc(r.Set.Snapshot().Circuits, func(c toolset.CircuitSnapshot) bool { return c.Dependency == "search" && c.InFlight == calls })
+	})
+	r.clock.Add(time.Second)
+	for range calls {
+		err := <-errs
+		var late *toolcircuit.CallTimeoutError
+		require.ErrorAs(t, err, &late)
+		require.Equal(t, "search", late.Dependency)
+		require.ErrorContains(t, err, "search did not answer within 1s")
 	}
 }
