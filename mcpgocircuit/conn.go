@@ -187,7 +187,14 @@ func (c *Conn) Start(ctx context.Context) error {
 	}
 	line := shared.NewLine(l)
 	line.Timeout = c.guard.ReconnectTimeout
-	line.Renew = func(ctx context.Context, _ link, _ int) (link, error) { return c.renew(ctx) }
+	line.Renew = func(ctx context.Context, _ link, _ int) (link, error) {
+		h := new(shared.Hint)
+		l, err := c.renew(shared.WithHint(ctx, h))
+		if err != nil {
+			err = withMeaning(h.Read(ctx, err, c.signs(err)).Err)
+		}
+		return l, err
+	}
 	line.Retire = func(l link) {
 		if drained := l.drained(); drained != nil { // the SDK would end what others still wait for
 			select {

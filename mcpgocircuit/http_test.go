@@ -240,6 +240,64 @@ func TestN33SessionForgotten(t *testing.T) {
 	}
 }
 
+// A token that has expired is for the host to renew: every call and list says so, the server's circuit
+// stays closed, and with a new token the next attempt succeeds.
+func TestUnauthorizedRenewal(t *testing.T) {
+	for _, status := range []int{401, 403} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			r := newRig(t, "", toolset.Options{})
+			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+			conn, c, _ := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+			require.Equal(t, []string{"search"}, list(t, c))
+			refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Mcp-Session-Id") != "" {
+					w.WriteHeader(404)
+				} else {
+					w.WriteHeader(status)
+				}
+			}))
+			defer refusing.Close()
+			server := h.address.Load()
+			h.address.Store(refusing.Listener.Addr().String())
+			for range 5 {
+				var got *toolcircuit.HTTPError
+				_, err := conn.Guard(c.CallTool)(t.Context(), request("search"))
+				require.ErrorAs(t, err, &got)
+				require.Equal(t, status, got.StatusCode)
+				_, err = c.ListTools(t.Context(), mcp.ListToolsRequest{})
+				require.ErrorAs(t, err, &got)
+				require.Equal(t, status, got.StatusCode)
+			}
+			require.Equal(t, closed, r.state("mcp:web"))
+			require.Equal(t, closed, r.state("search"))
+			h.address.Store(server)
+			eventually(t, 5*time.Second, func() bool {
+				res, err := conn.Guard(c.CallTool)(t.Context(), request("search"))
+				return err == nil && !res.IsError
+			})
+		})
+	}
+}
+
+// A server that answers every call with 400 costs one session.
+func TestN33BadRequestIsTheCallsOwn(t *testing.T) {
+	r := newRig(t, "", toolset.Options{})
+	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+	conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+	var posts atomic.Int64
+	h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		posts.Add(1)
+		http.Error(w, "no", 400)
+	}))
+	for range 5 {
+		_, err := conn.Guard(c.CallTool)(t.Context(), request("search"))
+		require.Error(t, err)
+	}
+	require.EqualValues(t, 6, posts.Load(), "the first call once more, and no further")
+	require.EqualValues(t, 2, sessions.Load())
+	require.Equal(t, closed, r.state("mcp:web"))
+}
+
 // A host that does not start another session keeps its circuit open, and its tools quiet.
 func TestDeadSession(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
