@@ -1,6 +1,8 @@
 package mcpgocircuit_test
 
 import (
+	"context"
+	"errors"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -181,4 +183,38 @@ func TestTimeoutOfStuckCalls(t *testing.T) {
 		require.Equal(t, "search", late.Dependency)
 		require.ErrorContains(t, err, "search did not answer within 1s")
 	}
+}
+
+// A call that was not sent in time says whose time was over: its own, also if its caller leaves then,
+// or that of a call around it.
+func TestTimeoutBeforeSending(t *testing.T) {
+	r := newRig(t, `{"default":{"callTimeout":"2s"},"dependencies":{"search":{"policy":{"callTimeout":"1s"}}}}`, toolset.Options{})
+	guard := mcpgocircuit.New(r.Set, mcpgocircuit.Options{})
+	defer guard.Close()
+	conn := guard.Stdio("fake", func() (*exec.Cmd, error) { return exec.Command("cat"), nil })
+	require.NoError(t, conn.Start(t.Context()))
+	defer conn.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	call := conn.Guard(func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		r.clock.Add(time.Second)
+		if req.Params.Name == "fetch" {
+			r.clock.Add(500 * time.Millisecond)
+		}
+		<-ctx.Done()
+		leave()
+		return nil, ctx.Err()
+	})
+	var late *toolcircuit.CallTimeoutError
+	_, err := call(ctx, request("search"))
+	require.ErrorAs(t, err, &late)
+	require.Equal(t, "search", late.Dependency)
+
+	_, _ = toolset.Do(t.Context(), r.Set, "around", nil, func(ctx context.Context) (*mcp.CallToolResult, error) {
+		r.clock.Add(500 * time.Millisecond)
+		_, err := call(ctx, request("fetch"))
+		require.Error(t, err)
+		require.False(t, errors.As(err, &late), err)
+		return nil, err
+	})
+	require.Equal(t, "search", late.Dependency)
 }
