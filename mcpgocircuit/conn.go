@@ -27,8 +27,9 @@ import (
 // repeats the log level and the subscriptions to resources of a legacy session. A stream that
 // Client.Listen opened is lost with its session.
 //
-// The next request renews a dead session, once for all requests that wait. Conn sends a request once
-// more, on another session, if
+// The next request renews a dead session, once for all requests that wait. An error of kind
+// unauthorized, such as a 401, is then the error of these requests, and says nothing against the
+// server. Conn sends a request once more, on another session, if
 //   - the session was known to be gone before the request was sent,
 //   - the request's own response was 404, or
 //   - the request is a call on a legacy session, its response was 400, and the tool has no side
@@ -92,7 +93,9 @@ func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
 //   - A timeout counts for both. It does not count for the server if the server has answered another
 //     call since, or answers a ping after it.
 //
-// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own.
+// Leave a server's policy without CallTimeout and SlowCall, because its tools have their own. Where the
+// default has them, the server's must say "0s". CallTimeout starts when the call is handed to the SDK,
+// so it covers the SDK's encoding of the arguments to JSON.
 func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
 	if call == nil {
 		panic("mcpgocircuit: Conn.Guard: call is nil")
