@@ -21,7 +21,8 @@ import (
 //
 // A change gives the record a new Epoch and is passed to Watch. The Epoch is the microseconds
 // since 1970, and at least one more than the record's last and than the request's. So a store
-// that lost its last writes does not give an Epoch twice. Renewing a lease is no change.
+// that lost its last writes does not give an Epoch twice. An Epoch of 2^53 or more in a request
+// comes from the far future and counts as none. Renewing a lease is no change.
 //
 // A record is dropped Terms.Retention after it is over: after the wait and the lease of an open
 // one, after the last change of a closed one.
@@ -34,8 +35,8 @@ type Store interface {
 	// Opening.Generation.
 	//
 	// While an open record waits, Trip can only move the end of the wait later. If the dependency
-	// Asked, the new end is Wait from now. Otherwise it is what the curve gives from the opening,
-	// where an asked wait has replaced that.
+	// Asked, the new end is Wait from now. Otherwise the wait returns to what the curve gives from
+	// the opening, and Asked ends.
 	//
 	// Trip leaves any other record as it is. If a closed one has another Epoch, the failures are
 	// older than its closing. If the wait is over or a probe runs, only the probe decides.
@@ -123,7 +124,7 @@ func (t Terms) rules() *rules {
 // Opening is what a worker knows of an opening.
 type Opening struct {
 	Generation int           // with this opening
-	Wait       time.Duration // from now; 0: [Terms.Curve]. An asked one counts as at least 1ms
+	Wait       time.Duration // from now; 0: [Terms.Curve]. One that is asked for or over is at least 1ms
 	Asked      bool          // the dependency asked for Wait
 	Age        time.Duration // since the opening, because it may be told late
 	Cause      Kind
@@ -482,7 +483,7 @@ func (s state) touched(u use) (state, bool) {
 }
 
 // opening returns what the store is told about the open state s. An opening that is told late has
-// only what is left of its wait.
+// only what is left of its wait: 1ms if nothing is.
 func (s *state) opening(now time.Time, salt uint64, late time.Duration) Opening {
 	hold, asked := s.cooldown(salt)
 	o := Opening{
@@ -493,7 +494,7 @@ func (s *state) opening(now time.Time, salt uint64, late time.Duration) Opening 
 		Failures:   s.trouble.failures,
 	}
 	if o.Asked || o.Age > late {
-		o.Wait = hold - o.Age
+		o.Wait = max(hold-o.Age, time.Millisecond) // 0 would be a whole new wait
 	}
 	return o
 }
@@ -515,7 +516,7 @@ func (s *state) settlement(d *debt, now time.Time, salt uint64, late time.Durati
 	}
 	o = Opening{Cause: d.verdict.Kind, Failures: 1, Age: max(now.Sub(d.at), 0)}
 	if d.verdict.RetryAfter > 0 {
-		o.Asked, o.Wait = true, d.verdict.RetryAfter-o.Age
+		o.Asked, o.Wait = true, max(d.verdict.RetryAfter-o.Age, time.Millisecond)
 	}
 	return r, o
 }
@@ -554,7 +555,7 @@ func (s state) cutOff(in input, wait time.Duration, salt uint64) state {
 func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bool) {
 	m := c.member.Load()
 	f := m.fleet
-	admitted := false
+	admitted, asks := false, false
 	step := func(f func(s state, in input) (state, bool)) *state {
 		after, _ := c.advance(ctx, time.Time{}, func(now state, in input) (state, bool) {
 			next, changed := f(now, in)
@@ -569,9 +570,10 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 		switch {
 		case c.state.Load() != s:
 			return now, false
-		case !reachable:
+		case !reachable && (wait == 0 || now.account != nil && now.account.unanswered > 0):
 			now = now.cutOff(in, wait, c.salt())
-		default:
+		default: // once in a cooldown also if the latest request failed
+			asks = true
 			now = now.holdBack(fence, in.now.Add(f.o.OpTimeout))
 		}
 		tried = true
@@ -580,7 +582,7 @@ func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bo
 	switch {
 	case admitted:
 		return after, true
-	case !tried || !reachable:
+	case !asks:
 		return nil, tried
 	}
 	var v View

@@ -1184,6 +1184,7 @@ func TestFleetLocalReset(t *testing.T) {
 		c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
 		require.NoError(t, f.Join(c, key))
 		w := newWorker(t, store.Peer(), fleetPolicy, fleetOptions)
+		synctest.Wait()
 		w.fail(3)
 		synctest.Wait()
 		require.Equal(t, open, c.State())
@@ -1442,4 +1443,70 @@ func TestFleetWaitTakesAllTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One request that failed does not put off the probe: the call at the end of the cooldown asks, and
+// only if it gets no answer is the next attempt the Fleet's.
+func TestFleetProbesAfterOneFailure(t *testing.T) {
+	quick := fleetPolicy
+	quick.Cooldown = 200 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		w := newWorker(t, store.Peer(), quick, fleetOptions)
+		other := newWorker(t, store.Peer(), quick, fleetOptions)
+		other.runs(nil)
+		w.fail(2)
+		w.store.Set(storetest.Fault{Err: errDown}, storetest.Trip)
+		w.fail(1)
+		w.store.Set(storetest.Fault{})
+		time.Sleep(200 * time.Millisecond)
+		w.runs(errDown)
+		synctest.Wait()
+		require.Equal(t, 2, store.Record(key).Generation)
+		require.Equal(t, 400*time.Millisecond, store.Record(key).Remaining)
+		require.Equal(t, open, other.State())
+	})
+}
+
+// An opening that is told when its wait is over does not begin a new one.
+func TestFleetToldWhenOver(t *testing.T) {
+	quick := fleetPolicy
+	quick.Cooldown = 200 * time.Millisecond
+	over := 0
+	for heals := 50 * time.Millisecond; heals < 2*time.Second; heals += 50 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			store := &tripLog{Memory: storetest.NewMemory()}
+			c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: quick})
+			require.NoError(t, newFleet(t, store, fleetOptions).Join(c, key))
+			op := func(context.Context) (int, error) { return 0, errDown }
+			toolcircuit.Do(context.Background(), c, op)
+			store.Set(storetest.Fault{Err: errDown})
+			time.AfterFunc(heals, func() { store.Set(storetest.Fault{}) })
+			for range 300 {
+				toolcircuit.Do(context.Background(), c, op)
+				time.Sleep(10 * time.Millisecond)
+			}
+			for _, q := range store.requests {
+				require.GreaterOrEqual(t, q.Wait, time.Duration(0))
+				if q.Wait == time.Millisecond {
+					over++
+				}
+			}
+		})
+	}
+	require.Positive(t, over, "none was told when its wait was over")
+}
+
+// tripLog is a Memory that remembers its Trips.
+type tripLog struct {
+	*storetest.Memory
+	mu       sync.Mutex
+	requests []toolcircuit.TripRequest
+}
+
+func (s *tripLog) Trip(ctx context.Context, key string, t toolcircuit.TripRequest) (toolcircuit.View, error) {
+	s.mu.Lock()
+	s.requests = append(s.requests, t)
+	s.mu.Unlock()
+	return s.Memory.Trip(ctx, key, t)
 }

@@ -224,6 +224,9 @@ func (m *Memory) change(ctx context.Context, method Method, key string, t toolci
 		if r == nil {
 			r = new(record)
 		}
+		if known >= 1<<53 {
+			known = 0
+		}
 		r.cut(t, now)
 		if step(r, now) {
 			r.epoch = max(r.epoch+1, known+1, uint64(now.UnixMicro()))

@@ -86,7 +86,7 @@ func (m *model) next(s *subject, rng *rand.Rand, tell func(format string, args .
 	case 1, 2, 3:
 		q := toolcircuit.TripRequest{Terms: t, Opening: o, Epoch: m.epoch, Pause: o.Asked && rng.IntN(2) == 0}
 		if rng.IntN(4) == 0 {
-			q.Epoch--
+			q.Epoch-- // from 0 to the far future, which counts as none
 		}
 		tell("Trip %+v", q)
 		m.check(s, s.must(s.Trip(s.Context(), m.key, q)), m.trip(q))

@@ -5,6 +5,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -218,7 +219,7 @@ var rules = []rule{
 			}
 		}
 	}},
-	{"epochs are times", "An epoch is at least the microseconds since 1970 and one more than in the request, so that none is given twice after writes were lost.", func(s *subject) {
+	{"epochs are times", "An epoch is at least the microseconds since 1970 and one more than in the request, so that none is given twice after writes were lost. One of 2^53 or more in a request counts as none.", func(s *subject) {
 		v := s.trip(terms(), opening(1))
 		if y := time.Unix(0, 0).AddDate(20, 0, 0); v.Epoch < uint64(y.UnixMicro()) {
 			s.Fatalf("epoch: got %d, want microseconds since 1970, more than %d", v.Epoch, y.UnixMicro())
@@ -231,6 +232,12 @@ var rules = []rule{
 		s.key = "a third"
 		v = s.acquire("a", func(a *toolcircuit.AcquireRequest) { a.Epoch, a.Lost = ahead, new(toolcircuit.Opening) })
 		s.newer(v, toolcircuit.View{Epoch: ahead})
+		for i, far := range []uint64{1 << 53, math.MaxUint64} {
+			s.key = fmt.Sprint("far ", i)
+			v = s.must(s.Trip(s.Context(), s.key, toolcircuit.TripRequest{Terms: terms(), Opening: opening(1), Epoch: far}))
+			s.equal("open", v.Open, true)
+			s.equal("epoch from the far future", v.Epoch < 1<<53, true)
+		}
 	}},
 	{"trip: the curve", "The wait is min(Cooldown * Multiplier^(generation-1), MaxCooldown), with the share of jitter that the worker drew.", func(s *subject) {
 		for i, c := range []struct {
@@ -284,6 +291,24 @@ var rules = []rule{
 		s.key = "another"
 		o.Wait = 100 * long
 		s.left("remaining, at most MaxCooldown", s.trip(terms(), o).Remaining, 8*long)
+	}},
+	{"a wait that is over", "What is told when its wait is over has a wait of 1ms and does not begin a new one.", func(s *subject) {
+		over := opening(2)
+		over.Wait, over.Age = time.Millisecond, long
+		tripped := s.trip(terms(), over)
+		s.key = "failed"
+		s.due()
+		s.acquire("a")
+		settled := s.settle("a", toolcircuit.ProbeFailed, func(o *toolcircuit.Settlement) { o.Opening = over })
+		for _, v := range []toolcircuit.View{tripped, settled} {
+			s.equal("open", v.Open, true)
+			s.equal("generation", v.Generation, 2)
+			if v.Remaining > time.Millisecond || v.Age < long {
+				s.Fatalf("remaining %v and age %v, want at most 1ms and at least %v", v.Remaining, v.Age, long)
+			}
+		}
+		nap()
+		s.equal("fence", s.acquire("b").Fence, toolcircuit.Fence("b"))
 	}},
 	{"trip: only the epoch of the failures", "Failures from before the last closing must not open the record again.", func(s *subject) {
 		opened := s.due()
