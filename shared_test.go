@@ -1455,6 +1455,7 @@ func TestFleetProbesAfterOneFailure(t *testing.T) {
 		w := newWorker(t, store.Peer(), quick, fleetOptions)
 		other := newWorker(t, store.Peer(), quick, fleetOptions)
 		other.runs(nil)
+		synctest.Wait()
 		w.fail(2)
 		w.store.Set(storetest.Fault{Err: errDown}, storetest.Trip)
 		w.fail(1)
