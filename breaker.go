@@ -108,6 +108,7 @@ type settings struct {
 
 func init() {
 	hook.Untimed = func(c any) { c.(*ToolCircuit).untimed = true }
+	hook.Closed = func(f any) bool { return f.(*Fleet).isClosed() }
 	hook.Timed = func(e, c any) { e.(*OpenError).clock = c.(*ToolCircuit).clock }
 }
 

@@ -21,11 +21,17 @@ import (
 // the whole fleet tries whether it is back; a restarted worker knows what the others know.
 //
 // The store is never the outage. A closed circuit that is in use and one that refuses do not ask
-// it at all. Another call waits for it at most OpTimeout, and a probe twice that. If the store does
-// not answer, each circuit goes on by itself.
+// it at all; in use means called within the last two polls. Another call waits for it at most
+// OpTimeout, and a probe twice that: the first in a while, one that opens or prolongs, the probe. If
+// the store does not answer, each circuit goes on by itself.
 //
-// A Fleet owns two goroutines until Close, and one for each hook that runs. It does not keep its
-// circuits alive. All methods are safe for concurrent use.
+// A circuit's policy is its worker's own, but the wait of an open circuit is the record's: a policy
+// that is set meanwhile acts from the next opening on.
+//
+// A Fleet owns two goroutines until Close, and one for each request and each hook that runs. A
+// request that a Store holds past the end of its context counts as failed, and no other of its kind
+// is sent until it returns. A Fleet does not keep its circuits alive. All methods are safe for
+// concurrent use.
 type Fleet struct {
 	store  Store
 	o      FleetOptions
@@ -44,8 +50,9 @@ type Fleet struct {
 	busy    map[*member]struct{} // of these, that hold a probe or are in debt
 	strays  map[Fence]*stray
 	pollAt  time.Time
-	listens bool // the subscription stands
-	chunk   int  // keys in one Load
+	listens bool                 // the subscription stands
+	chunk   int                  // keys in one Load
+	stuck   map[health.Class]int // requests that a store that ignores its context still has
 }
 
 // FleetOptions are the options of a Fleet. The zero value is usable.
@@ -63,8 +70,8 @@ type FleetOptions struct {
 	// Retention is how long the store keeps a record after its wait is over or it has closed. Less
 	// than twice the longest wait of a circuit's policy counts as that. Zero: 1h.
 	Retention time.Duration
-	// OnEvent hears when the store is given up on (store_error) and when it answers again
-	// (recovered). The Event has only Type, At and Err. OnEvent is called in order, one at a time,
+	// OnEvent hears when the store is given up on (store_error), after a few failures in a row, and
+	// when it answers again (recovered). The Event has only Type, At and Err. OnEvent is called in order, one at a time,
 	// with no lock held, and delays nothing. A panic in it is dropped. Nil: nobody hears.
 	OnEvent func(context.Context, Event)
 }
@@ -114,6 +121,7 @@ func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
 		busy:    map[*member]struct{}{},
 		strays:  map[Fence]*stray{},
 		chunk:   8,
+		stuck:   map[health.Class]int{},
 	}
 	var tell func(health.News)
 	if o.OnEvent != nil {
@@ -130,6 +138,7 @@ func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
 
 // complete checks o and fills in the defaults.
 func (o *FleetOptions) complete() error {
+	const longest = 10 * 365 * 24 * time.Hour // so that sums do not overflow
 	for _, field := range []struct {
 		name      string
 		value     *time.Duration
@@ -143,6 +152,9 @@ func (o *FleetOptions) complete() error {
 		if *field.value < 0 || *field.value > 0 && *field.value < time.Millisecond {
 			return fmt.Errorf("toolcircuit: FleetOptions.%s: got %v, want at least 1ms, or 0 for the default", field.name, *field.value)
 		}
+		if *field.value > longest {
+			return fmt.Errorf("toolcircuit: FleetOptions.%s: got %v, want at most %v", field.name, *field.value, longest)
+		}
 		setDefault(field.value, field.otherwise)
 	}
 	setDefault(&o.Lease, max(10*time.Second, 2*o.OpTimeout))
@@ -154,12 +166,14 @@ func (o *FleetOptions) complete() error {
 
 // Join makes a circuit share its state under a key. The key is the same in all workers and says
 // whose failures are common: the dependency, and the tenant or the endpoint where that matters.
-// Join must come before the circuit's first call. These are errors:
+// Join should come before the circuit's first call. After it a record in the store replaces what
+// the circuit knows, and an open circuit that finds none makes one. These are errors:
 //
 //   - an empty key, or one that a living circuit of this Fleet has,
 //   - a circuit that is in a Fleet already,
 //   - a closed Fleet.
 func (f *Fleet) Join(c *ToolCircuit, key string) error {
+	f.mustBeMade()
 	ci := c.made()
 	if key == "" {
 		return errors.New("toolcircuit: Join: the key is empty")
@@ -204,6 +218,19 @@ func (f *Fleet) enter(m *member, ci *circuit) error {
 	return nil
 }
 
+func (f *Fleet) mustBeMade() {
+	if f == nil || f.store == nil {
+		panic("toolcircuit: the Fleet is nil; make one with NewFleet")
+	}
+}
+
+func (f *Fleet) isClosed() bool {
+	f.mustBeMade()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
+
 // drop takes out a member. The caller holds f.mu.
 func (f *Fleet) drop(key string, m *member) {
 	if f.members[key] == m {
@@ -217,6 +244,7 @@ func (f *Fleet) drop(key string, m *member) {
 // told yet is dropped. If the circuit has the probe, another worker can have it when the lease
 // ends. A circuit that is not in this Fleet stays as it is.
 func (f *Fleet) Leave(c *ToolCircuit) {
+	f.mustBeMade()
 	m := c.made().member.Load()
 	if m == nil || m.fleet != f {
 		return
@@ -239,8 +267,13 @@ func (m *member) leave(c *ToolCircuit) {
 // Close ends the Fleet. It tries once to tell the store what it has not been told yet and to give
 // back probes, up to the first request that fails. Then the circuits go on alone. Close waits for
 // the Fleet's goroutines. If ctx ends first, which takes a Store that ignores its context, Close
-// returns ctx's error. A second Close does nothing.
+// returns ctx's error. Under a ctx that has ended before, the store is told nothing. A second Close
+// does nothing and does not wait.
 func (f *Fleet) Close(ctx context.Context) error {
+	f.mustBeMade()
+	if ctx == nil {
+		panic("toolcircuit: Close: ctx is nil")
+	}
 	f.mu.Lock()
 	closed, members := f.closed, f.members
 	f.closed, f.members, f.joined, f.active, f.busy = true, nil, nil, nil, nil
@@ -759,10 +792,10 @@ func (f *Fleet) subscribe(ctx context.Context) {
 	err := errNoAnswer
 	defer func() {
 		if ctx.Err() == nil {
-			f.health.Note(health.Watch, cmp.Or(err, errNoAnswer))
+			f.health.Note(health.Watch, err)
 		}
 	}()
-	err = f.store.Watch(ctx, func(key string, v View) { f.changed(ctx, key, v) }, f.resync)
+	err = cmp.Or(f.store.Watch(ctx, func(key string, v View) { f.changed(ctx, key, v) }, f.resync), errWatchEnded)
 }
 
 // changed takes in a change that the store tells of. A circuit that this process does not have
@@ -846,27 +879,74 @@ func (f *Fleet) giveBackStrays(ctx context.Context) bool {
 	return true
 }
 
-// errNoAnswer is the error of a Store that did not return.
-var errNoAnswer = errors.New("toolcircuit: the store did not return")
+var (
+	errNoAnswer   = errors.New("toolcircuit: the store did not return")
+	errWatchEnded = errors.New("toolcircuit: Watch returned nil before its context ended")
+)
 
-// request sends one request under OpTimeout. It reports whether the store answered. A panic in the
-// store is no answer.
-func request[T any](ctx context.Context, f *Fleet, class health.Class, send func(context.Context) (T, error)) (answer T, ok bool) {
+// storePanic is a panic in the store. Its text is one line; the PanicError has the stack.
+type storePanic struct{ *PanicError }
+
+func (e storePanic) Error() string {
+	return fmt.Sprintf("toolcircuit: the store panicked: %v", e.Value)
+}
+func (e storePanic) Unwrap() error { return e.PanicError }
+
+// grace is how long a store may take to notice that its context has ended.
+const grace = 5 * time.Millisecond
+
+// request sends one request under OpTimeout, in a goroutine of its own because a store may ignore
+// its context. It reports whether the store answered. A panic and runtime.Goexit in the store are
+// no answer. While a request of the class is stuck in the store, no other is sent.
+func request[T any](ctx context.Context, f *Fleet, class health.Class, send func(context.Context) (T, error)) (T, bool) {
 	ctx, cancel := context.WithTimeout(ctx, f.o.OpTimeout)
 	defer cancel()
-	err := errNoAnswer
-	defer func() {
-		if r := recover(); r != nil {
-			err = &PanicError{Value: r, Stack: debug.Stack()}
+	type reply struct {
+		answer T
+		err    error
+	}
+	replied, r := make(chan reply, 1), reply{err: errNoAnswer}
+	if f.isStuck(class) {
+		replied <- r
+	} else {
+		go func() {
+			r := reply{err: errNoAnswer}
+			defer func() {
+				if p := recover(); p != nil {
+					r.err = storePanic{&PanicError{Value: p, Stack: debug.Stack()}}
+				}
+				replied <- r
+			}()
+			r.answer, r.err = send(ctx)
+		}()
+	}
+	select {
+	case r = <-replied:
+	case <-ctx.Done():
+		select {
+		case r = <-replied:
+		case <-time.After(grace):
+			f.setStuck(class, 1)
+			go func() { <-replied; f.setStuck(class, -1) }()
 		}
-		ok = err == nil
-		f.health.Note(class, err)
-		if !ok {
-			f.poke()
-		}
-	}()
-	answer, err = send(ctx)
-	return
+	}
+	f.health.Note(class, r.err)
+	if r.err != nil {
+		f.poke()
+	}
+	return r.answer, r.err == nil
+}
+
+func (f *Fleet) isStuck(class health.Class) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stuck[class] > 0
+}
+
+func (f *Fleet) setStuck(class health.Class, by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck[class] += by
 }
 
 // announce tells OnEvent.

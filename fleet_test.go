@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,11 +35,24 @@ func TestNewFleetChecks(t *testing.T) {
 		{toolcircuit.FleetOptions{Poll: 5}, "FleetOptions.Poll: got 5ns, want at least 1ms"},
 		{toolcircuit.FleetOptions{Lease: -time.Second}, "FleetOptions.Lease: got -1s"},
 		{toolcircuit.FleetOptions{Retention: time.Microsecond}, "FleetOptions.Retention: got 1µs"},
+		{toolcircuit.FleetOptions{OpTimeout: 1 << 62}, "FleetOptions.OpTimeout: got 1281023h53m38.427387904s, want at most 87600h"},
 		{toolcircuit.FleetOptions{OpTimeout: time.Second, Lease: time.Second}, "FleetOptions.Lease: got 1s, want more than OpTimeout, 1s"},
 	} {
 		_, err := toolcircuit.NewFleet(storetest.NewMemory(), c.o)
 		require.ErrorContains(t, err, c.text)
 	}
+}
+
+func TestFleetMisused(t *testing.T) {
+	c := toolcircuit.MustNew(key, toolcircuit.Options{})
+	for _, f := range []*toolcircuit.Fleet{nil, {}} {
+		const text = "toolcircuit: the Fleet is nil; make one with NewFleet"
+		require.PanicsWithValue(t, text, func() { f.Join(c, key) })
+		require.PanicsWithValue(t, text, func() { f.Leave(c) })
+		require.PanicsWithValue(t, text, func() { f.Close(context.Background()) })
+	}
+	f := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
+	require.PanicsWithValue(t, "toolcircuit: Close: ctx is nil", func() { f.Close(nil) })
 }
 
 // newFleet returns a Fleet that ends with the test.
@@ -189,11 +203,70 @@ func TestFleetStoreEndsGoroutine(t *testing.T) {
 	})
 }
 
+// A Store that ignores its context holds no call for longer than OpTimeout, is given up on, and has
+// one request of each kind.
+func TestFleetStuckStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &wild{Memory: storetest.NewMemory()}
+		c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+		require.NoError(t, newFleet(t, s, fleetOptions).Join(c, key))
+		synctest.Wait()
+		thawed, stuck := make(chan struct{}), new(atomic.Int32)
+		s.set(func() { stuck.Add(1); <-thawed })
+		for range 1000 {
+			began := time.Now()
+			toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
+			require.LessOrEqual(t, time.Since(began), 2*(fleetOptions.OpTimeout+5*time.Millisecond))
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, toolcircuit.SharedDegraded, c.Snapshot().Shared)
+		require.LessOrEqual(t, stuck.Load(), int32(3))
+		s.set(nil)
+		close(thawed)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, toolcircuit.SharedOK, c.Snapshot().Shared)
+		_, err := toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil })
+		require.NoError(t, err)
+		synctest.Wait()
+		require.False(t, s.Record(key).Open)
+	})
+}
+
+// The text of a store's panic is one line. A Watch that ends without an error is told as that.
+func TestFleetStoreErrorTexts(t *testing.T) {
+	for text, fault := range map[string]*wild{
+		"toolcircuit: the store panicked: lost":                    {do: func() { panic("lost") }},
+		"toolcircuit: Watch returned nil before its context ended": {quits: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			fault.Memory = storetest.NewMemory()
+			var told []error
+			o := fleetOptions
+			o.OnEvent = func(_ context.Context, e toolcircuit.Event) { told = append(told, e.Err) }
+			require.NoError(t, newFleet(t, fault, o).Join(toolcircuit.MustNew(key, toolcircuit.Options{}), key))
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.Len(t, told, 1)
+			require.EqualError(t, told[0], text)
+			var p *toolcircuit.PanicError
+			require.Equal(t, fault.do != nil, errors.As(told[0], &p))
+		})
+	}
+}
+
 // wild is a Store that does something in each request.
 type wild struct {
 	*storetest.Memory
-	mu sync.Mutex
-	do func()
+	mu    sync.Mutex
+	do    func()
+	quits bool // Watch returns nil at once
+}
+
+func (w *wild) Watch(ctx context.Context, changed func(string, toolcircuit.View), resync func()) error {
+	if w.quits {
+		return nil
+	}
+	return w.Memory.Watch(ctx, changed, resync)
 }
 
 func (w *wild) set(do func()) {

@@ -254,7 +254,8 @@ func (c *ToolCircuit) Policy() Policy {
 //   - a lower FailureThreshold opens at the next counted failure
 //   - a window of another length starts empty
 //   - the wait of an open circuit and the lease of a running probe get their new length, from the
-//     time when they began
+//     time when they began. In a [Fleet] a wait or a lease that the store has stays as it is until
+//     the next opening or probe
 func (c *ToolCircuit) SetPolicy(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err

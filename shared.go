@@ -17,7 +17,8 @@ import (
 // the interface, so the workers' clocks need not agree. Each method returns the View that
 // results, whether it changed the record or not: a request that comes too late is no error.
 // After an error the request may or may not have been carried out. Asking again is always safe.
-// A method returns soon after its context ends. All methods are safe for concurrent use.
+// A method returns as soon as its context ends: one that does not is not asked again until it has
+// returned. All methods are safe for concurrent use.
 //
 // A change gives the record a new Epoch and is passed to Watch. The Epoch is the microseconds
 // since 1970, and at least one more than the record's last and than the request's. So a store
@@ -360,6 +361,11 @@ func (s state) hear(in input, v View) (state, bool) {
 	switch {
 	case v.Epoch == 0 && s.State == StateOpen && s.account == nil && s.at(in.now) == StateOpen:
 		return s.owes(&debt{kind: owedOpening}), true
+	case v.Open && v.Epoch == s.epoch && s.State == StateOpen && s.account == nil && s.gate.told-v.Age-v.Remaining > time.Second:
+		// another's terms have cut the wait; had the store's clock moved, Age would have, too
+		g := *s.gate
+		g.told = max(in.now.Sub(g.from)+v.within(&s.Policy).Remaining, 1)
+		s.gate, changed = &g, true
 	case d != nil && d.kind == owedClosing && !v.Open: // it is closed there, too
 		s.account, changed = nil, true
 	}

@@ -1511,3 +1511,22 @@ func (s *tripLog) Trip(ctx context.Context, key string, t toolcircuit.TripReques
 	s.mu.Unlock()
 	return s.Memory.Trip(ctx, key, t)
 }
+
+// A wait that another's terms have cut is cut for all who know it from the store, by a poll: the
+// record keeps its epoch.
+func TestFleetFollowsCutWait(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].call(toolcircuit.RetryAfter(errDown, 20*time.Second))
+		synctest.Wait()
+		short := toolcircuit.Terms{Cooldown: time.Second, MaxCooldown: time.Second, Multiplier: 1, MaxRetryAfter: 5 * time.Second, ProbeSuccesses: 1, Lease: time.Second, Retention: time.Hour}
+		_, err := store.Acquire(context.Background(), key, toolcircuit.AcquireRequest{Terms: short, Fence: "other"})
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		require.InDelta(t, 2*time.Second, w[1].refused().RetryAfter(), float64(time.Millisecond))
+		require.Equal(t, 17*time.Second, w[0].refused().RetryAfter(), "it has heard the dependency itself")
+		time.Sleep(2*time.Second + time.Millisecond)
+		w[1].runs(nil)
+		synctest.Wait()
+		allAre(t, closed, w)
+	})
+}

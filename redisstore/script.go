@@ -46,6 +46,9 @@ type request struct {
 
 // run sends a request on one record. A server that does not have the script gets it whole.
 func (s *Store) run(ctx context.Context, script *redis.Script, key string, q request) (toolcircuit.View, error) {
+	if !s.made() {
+		return toolcircuit.View{}, errUnmade
+	}
 	if q.epoch >= 1<<53 { // more than Lua counts; no server has given it before the year 2255
 		q.epoch = 0
 	}
@@ -62,6 +65,9 @@ func (s *Store) run(ctx context.Context, script *redis.Script, key string, q req
 
 // Load is [toolcircuit.Store]'s. A key that holds something other than a hash has no record.
 func (s *Store) Load(ctx context.Context, keys []string) ([]toolcircuit.View, error) {
+	if !s.made() {
+		return nil, errUnmade
+	}
 	views := make([]toolcircuit.View, len(keys))
 	if len(keys) == 0 {
 		return views, nil

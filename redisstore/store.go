@@ -88,6 +88,9 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		c.Protocol, c.DisableIdentity = 2, true
 		c.MaintNotificationsConfig = noMaintenance()
 		c.PoolSize, c.MinIdleConns, c.MaxActiveConns = poolSize, 0, 0
+		if c.DB < 0 {
+			return nil, fmt.Errorf("redisstore: New: Options.DB: got %d, want 0 or more", c.DB)
+		}
 		s.client, database = redis.NewClient(c), c.DB
 	case *redis.ClusterOptions:
 		bound(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout, &c.PoolTimeout)
@@ -96,6 +99,9 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		c.MaintNotificationsConfig = noMaintenance()
 		c.PoolSize, c.MinIdleConns, c.MaxActiveConns = poolSize, 0, 0
 		c.ReadOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
+		if len(c.Addrs) == 0 && c.ClusterSlots == nil {
+			return nil, errors.New("redisstore: New: ClusterOptions.Addrs: got none, want at least one node")
+		}
 		s.client = redis.NewClusterClient(c)
 	case *redis.FailoverOptions:
 		bound(&c.DialTimeout, &c.ReadTimeout, &c.WriteTimeout, &c.PoolTimeout)
@@ -103,6 +109,14 @@ func New[C redis.Options | redis.ClusterOptions | redis.FailoverOptions](client 
 		c.Protocol, c.DisableIdentity = 2, true
 		c.PoolSize, c.MinIdleConns, c.MaxActiveConns = poolSize, 0, 0
 		c.ReplicaOnly, c.RouteByLatency, c.RouteRandomly = false, false, false
+		switch {
+		case c.MasterName == "":
+			return nil, errors.New("redisstore: New: FailoverOptions.MasterName: got none, want the name that the Sentinels know")
+		case len(c.SentinelAddrs) == 0:
+			return nil, errors.New("redisstore: New: FailoverOptions.SentinelAddrs: got none, want at least one Sentinel")
+		case c.DB < 0:
+			return nil, fmt.Errorf("redisstore: New: FailoverOptions.DB: got %d, want 0 or more", c.DB)
+		}
 		s.client, database = redis.NewFailoverClient(c), c.DB
 	}
 	s.listensIn(database)
@@ -174,8 +188,15 @@ func (s *Store) listensIn(database int) {
 	}
 }
 
+var errUnmade = errors.New("redisstore: the Store is nil; make one with New or NewFromClient")
+
+func (s *Store) made() bool { return s != nil && s.client != nil }
+
 // Close ends every Watch, waits for it, and closes a client that New made. Requests fail then.
 func (s *Store) Close() error {
+	if !s.made() {
+		return errUnmade
+	}
 	s.mu.Lock()
 	s.close()
 	s.mu.Unlock()

@@ -97,6 +97,27 @@ func TestOptions(t *testing.T) {
 	}
 	_, err := redisstore.New((*redis.Options)(nil), redisstore.Options{})
 	require.ErrorContains(t, err, "options are nil")
+	_, err = redisstore.New(&redis.Options{DB: -1}, redisstore.Options{})
+	require.ErrorContains(t, err, "Options.DB: got -1, want 0 or more")
+	_, err = redisstore.New(&redis.ClusterOptions{}, redisstore.Options{})
+	require.ErrorContains(t, err, "ClusterOptions.Addrs: got none")
+	_, err = redisstore.New(&redis.FailoverOptions{SentinelAddrs: []string{"a:1"}}, redisstore.Options{})
+	require.ErrorContains(t, err, "FailoverOptions.MasterName: got none")
+	_, err = redisstore.New(&redis.FailoverOptions{MasterName: "m"}, redisstore.Options{})
+	require.ErrorContains(t, err, "FailoverOptions.SentinelAddrs: got none")
+	_, err = redisstore.New(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"a:1"}, DB: -1}, redisstore.Options{})
+	require.ErrorContains(t, err, "FailoverOptions.DB: got -1")
+}
+
+func TestZeroStore(t *testing.T) {
+	const text = "redisstore: the Store is nil; make one with New or NewFromClient"
+	var s redisstore.Store
+	_, err := s.Load(t.Context(), nil)
+	require.EqualError(t, err, text)
+	_, err = s.Trip(t.Context(), "key", toolcircuit.TripRequest{})
+	require.EqualError(t, err, text)
+	require.EqualError(t, s.Watch(t.Context(), nil, nil), text)
+	require.EqualError(t, s.Close(), text)
 }
 
 var minis = map[*testing.T]*miniredis.Miniredis{}

@@ -16,6 +16,9 @@ import (
 // at once; Watch returns the error of one that could not be made. It also returns when the Store
 // is closed.
 func (s *Store) Watch(ctx context.Context, changed func(key string, v toolcircuit.View), resync func()) error {
+	if !s.made() {
+		return errUnmade
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.closed, cancel)()

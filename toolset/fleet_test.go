@@ -107,6 +107,14 @@ func TestFleet(t *testing.T) {
 }
 
 // Circuits that eviction lets go of leave, and come again.
+func TestFleetClosed(t *testing.T) {
+	fleet, err := toolcircuit.NewFleet(storetest.NewMemory(), toolcircuit.FleetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, fleet.Close(context.Background()))
+	_, err = toolset.New(toolset.Config{}, toolset.Options{Fleet: fleet})
+	require.EqualError(t, err, "toolset: New: Options.Fleet is closed")
+}
+
 func TestFleetEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()

@@ -17,6 +17,7 @@ package toolset
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -80,6 +81,9 @@ func New(c Config, o Options) (*Set, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	if o.Fleet != nil && hook.Closed(o.Fleet) {
+		return nil, errors.New("toolset: New: Options.Fleet is closed")
+	}
 	s := &Set{
 		clock:      o.Clock,
 		onEvent:    o.OnEvent,
@@ -138,7 +142,8 @@ func (s *Set) inForce() *plan {
 }
 
 // Apply puts another config in force, or returns an error like New's and changes nothing. The
-// circuits keep their state, and the change acts at once, also on open ones. A circuit that no
+// circuits keep their state, and the change acts at once, also on open ones. The wait of an open
+// circuit in a Fleet is the fleet's and stays as it is. A circuit that no
 // longer belongs to a tool is dropped. If a later config brings it back, it knows nothing except
 // the calls that are still under way. With Disabled no circuit is dropped.
 func (s *Set) Apply(c Config) error {

@@ -8,6 +8,9 @@ package hook
 // circuit is shared.
 var Untimed func(circuit any)
 
+// Closed reports whether a *toolcircuit.Fleet is closed.
+var Closed func(fleet any) bool
+
 // Timed gives a refusal, a *toolcircuit.OpenError, the clock of a circuit, a
 // *toolcircuit.ToolCircuit. Call it before the refusal is shared.
 var Timed func(refusal, circuit any)
