@@ -16,7 +16,8 @@ import (
 // Run checks a Store against the rules of [toolcircuit.Store], each in a subtest with its
 // explanation. newStore is called at least once for each; the Stores that one t gets must be
 // clients of the same records, and those of different ts must not share any keys' records. What a
-// Store needs for its end goes into t.Cleanup. Run takes a few seconds of real time.
+// Store needs for its end goes into t.Cleanup. Run takes a few seconds of real time. Run
+// it with -race.
 func Run(t *testing.T, newStore func(t *testing.T) toolcircuit.Store) {
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) { r.check(t, newStore) })

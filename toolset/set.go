@@ -44,9 +44,9 @@ type Options struct {
 	Message func(toolcircuit.Blocked) string
 	// Fleet shares the circuits with other workers. Nil: nothing is shared. A circuit joins when
 	// it is made and leaves when the Set drops it. Its key is the name of the dependency and, in a
-	// scope, a hash of the label. Reset acts in all workers, an override only in this one. Give
-	// each Set its own Fleet: a circuit goes on alone if another Set has its key in the same
-	// Fleet.
+	// scope, a hash of the label. Reset acts in all workers, but only on circuits that this Set has.
+	// An override acts only in this one. Give each Set its own Fleet: a circuit goes on alone if
+	// another Set has its key in the same Fleet.
 	Fleet *toolcircuit.Fleet
 }
 
@@ -336,7 +336,8 @@ func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *depe
 }
 
 // Reset closes the circuit of a tool's dependency in all scopes, as
-// [toolcircuit.ToolCircuit.Reset] does. A tool that is not guarded is an error, unless that is
+// [toolcircuit.ToolCircuit.Reset] does. It does not reach the scopes that this Set has not used, nor
+// a name that it has not called, also if a Fleet's store has a record of them. A tool that is not guarded is an error, unless that is
 // because of Config.Disabled alone.
 func (s *Set) Reset(tool string) error {
 	name, err := s.dependencyOf("Reset", tool)
