@@ -52,7 +52,8 @@ func TestFleetMisused(t *testing.T) {
 		require.PanicsWithValue(t, text, func() { f.Close(context.Background()) })
 	}
 	f := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
-	require.PanicsWithValue(t, "toolcircuit: Close: ctx is nil", func() { f.Close(nil) })
+	var none context.Context
+	require.PanicsWithValue(t, "toolcircuit: Close: ctx is nil", func() { f.Close(none) })
 }
 
 // newFleet returns a Fleet that ends with the test.
