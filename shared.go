@@ -365,7 +365,9 @@ func (s state) hear(in input, v View) (state, bool) {
 		// another's terms have cut the wait; had the store's clock moved, Age would have, too
 		g := *s.gate
 		g.told = max(in.now.Sub(g.from)+v.within(&s.Policy).Remaining, 1)
-		s.gate, changed = &g, true
+		if g.told < s.gate.told { // not so in a View that says nonsense
+			s.gate, changed = &g, true
+		}
 	case d != nil && d.kind == owedClosing && !v.Open: // it is closed there, too
 		s.account, changed = nil, true
 	}
