@@ -18,7 +18,7 @@ import (
 	"github.com/toolcircuit/toolcircuit"
 )
 
-// said checks the events since it was last asked, but for At, which must be now.
+// said checks the events since it was last asked. Their At must be now.
 func said(want ...toolcircuit.Event) func(*rig) {
 	return func(r *rig) {
 		r.Helper()

@@ -20,10 +20,10 @@ import (
 // other workers under the same keys. One worker finds a dependency down and all stop; one probe in
 // the whole fleet tries whether it is back; a restarted worker knows what the others know.
 //
-// The store is never the outage. A closed circuit that is in use and one that refuses do not ask
-// it at all; in use means called within the last two polls. Another call waits for it at most
-// OpTimeout, and a probe twice that: the first in a while, one that opens or prolongs, the probe. If
-// the store does not answer, each circuit goes on by itself.
+// The store is never the outage. A closed circuit that is in use, which means called within the
+// last two polls, does not ask it, and neither does one that refuses. These calls wait for it, at
+// most OpTimeout for each answer: the first one in a while, one that opens the circuit or prolongs
+// its wait, and the probe, twice. If the store does not answer, each circuit goes on by itself.
 //
 // A circuit's policy is its worker's own, but the wait of an open circuit is the record's: a policy
 // that is set meanwhile acts from the next opening on.
@@ -71,8 +71,9 @@ type FleetOptions struct {
 	// than twice the longest wait of a circuit's policy counts as that. Zero: 1h.
 	Retention time.Duration
 	// OnEvent hears when the store is given up on (store_error), after a few failures in a row, and
-	// when it answers again (recovered). The Event has only Type, At and Err. OnEvent is called in order, one at a time,
-	// with no lock held, and delays nothing. A panic in it is dropped. Nil: nobody hears.
+	// when it answers again (recovered). The Event has only Type, At and Err. OnEvent is called in
+	// order, one at a time, with no lock held, and delays nothing. A panic in it is dropped. Nil:
+	// nobody hears.
 	OnEvent func(context.Context, Event)
 }
 

@@ -17,7 +17,7 @@ import (
 //	closed                    runs                     healthy: streak = 0; fault: streak + 1, at the threshold or rate -> open; pause -> open
 //	open, cooldown running    refused                  none
 //	open, cooldown over       becomes the probe -> half-open
-//	half-open, slot taken     refused until the lease  healthy: after ProbeSuccesses -> closed, else slot free
+//	half-open, slot taken     refused until the lease  healthy: after ProbeSuccesses -> closed, before that slot free
 //	  free or lease over      becomes the probe        fault -> open; pause -> open; ignored: slot free
 
 // State is what a circuit does with calls.

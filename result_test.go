@@ -237,7 +237,7 @@ func TestMessageOfRefusal(t *testing.T) {
 				" One trial call is under way; do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
 		{"no end known", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.RetryAt = time.Time{} },
 			down + " (3 failures in a row). This is temporary; other tools remain usable. It is not known for how long." + do},
-		{"zero but for the dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { *e = toolcircuit.OpenError{Dependency: "search-api"} },
+		{"zero except the dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { *e = toolcircuit.OpenError{Dependency: "search-api"} },
 			"web_search was not executed: search-api failed. This is temporary; other tools remain usable. It is not known for how long." + do},
 		{"manual", downSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""),
 			"web_search was not executed: an operator has switched search-api off. Other tools remain usable." +

@@ -229,7 +229,7 @@ func walksAway(err error) func(*rig) {
 	}
 }
 
-// refused is a call that must be refused, for that long at most. That is what it is told, except
+// refused is a call that must be refused for the given time at most. That is what it is told, except
 // while a probe holds the slot: a read is then told to wait as long as the probe has run so far.
 func refused(wait time.Duration) func(*rig) {
 	return func(r *rig) {

@@ -134,7 +134,7 @@ func TestWindowSlides(t *testing.T) {
 		{"reading changes nothing", byRate, []step{
 			{all(calls(3, errDown), add(20*time.Second), holds(0, 0), add(-10*time.Second), holds(3, 3)), closed},
 		}},
-		{"a clock before its beginning counts as ever", byRate, []step{
+		{"a clock before its beginning counts as usual", byRate, []step{
 			{all(add(-time.Hour), calls(3, errDown), holds(3, 3), add(15*time.Second), holds(3, 3)), closed},
 			{all(add(time.Second), holds(0, 0)), closed},
 		}},

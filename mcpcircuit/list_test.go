@@ -47,7 +47,7 @@ func (r *rig) trip(name string) {
 }
 
 // A tool is hidden for as long as its circuit is open, and no longer, at each end and in both
-// versions of the protocol; called all the same, it is blocked as ever.
+// versions of the protocol; a call of it is still blocked.
 func TestHiding(t *testing.T) {
 	for _, version := range []string{"", legacy} {
 		for _, end := range []string{"server", "client"} {

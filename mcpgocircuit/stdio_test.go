@@ -57,6 +57,7 @@ func (s *scripts) ended(t *testing.T) {
 	}
 }
 
+// eventually polls the real clock: a real process and its goroutines know no other.
 func eventually(t *testing.T, within time.Duration, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(within); !done(); time.Sleep(time.Millisecond) {
@@ -67,6 +68,9 @@ func eventually(t *testing.T, within time.Duration, done func() bool) {
 	}
 }
 
+// over reports whether the process has ended and was waited for.
+func over(cmd *exec.Cmd) bool { return cmd.Process.Signal(syscall.Signal(0)) != nil }
+
 // Whatever a process does, Close leaves neither it nor a goroutine.
 func TestCloseEndsTheProcess(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -75,7 +79,7 @@ func TestCloseEndsTheProcess(t *testing.T) {
 		within time.Duration // on a busy machine
 	}{
 		"ends with its input":       {`cat >/dev/null`, nil, 2 * time.Second},
-		"has ended":                 {`exit 3`, func(*exec.Cmd) { time.Sleep(50 * time.Millisecond) }, 2 * time.Second},
+		"has ended":                 {`exit 3`, func(cmd *exec.Cmd) { eventually(t, 5*time.Second, func() bool { return over(cmd) }) }, 2 * time.Second},
 		"is ending":                 {`exec sleep 60`, func(cmd *exec.Cmd) { cmd.Process.Kill() }, 2 * time.Second},
 		"has a child with its pipe": {`sleep 5 & exit`, nil, 2 * time.Second},
 		"writes to the end":         {`yes '{"jsonrpc":"2.0","method":"x"}' & cat >/dev/null; kill $!`, nil, 2 * time.Second},

@@ -44,6 +44,8 @@ type fault struct {
 // Under load and random faults no call is executed twice, each is answered once, what the model
 // reads as not executed was not, each that was sent is settled, and nothing is left after Close. An
 // eighth of the faults hit processes, which take a while to start, the others servers behind HTTP.
+// The processes and sockets are real and know no fake clock, so the short random sleeps are real:
+// they decide how long a fault or a call lasts, and nothing is expected of their length.
 func TestChaos(t *testing.T) {
 	n := faults(t)
 	runtime.GC()

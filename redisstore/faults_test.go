@@ -44,7 +44,7 @@ func TestOneOpensAllRefuse(t *testing.T) {
 	require.NotContains(t, s.record("brk1:{"+tool+"}"), "u")
 }
 
-// A frozen server: nobody waits but for one bounded request, and afterwards all agree.
+// A frozen server: a caller waits for one bounded request at most, and afterwards all agree.
 func TestFrozen(t *testing.T) {
 	s, world := startServer(t), newWorld()
 	all := newWorkers(t, 8, s.addr(), "healthy", "down", "later")

@@ -82,7 +82,7 @@ func (a *agent) runs(tool, args string, value any, err error) toolcircuit.Result
 	return r
 }
 
-// blocked is a call that must be refused, for that reason.
+// blocked is a call that must be refused for the given reason.
 func (a *agent) blocked(tool, args string, reason toolcircuit.Reason) toolcircuit.Blocked {
 	a.Helper()
 	r, ran := a.ask(tool, args, nil, nil)

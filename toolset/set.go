@@ -336,9 +336,9 @@ func (s *Set) lookup(ctx context.Context, tool string) (*toolcircuit.Tool, *depe
 }
 
 // Reset closes the circuit of a tool's dependency in all scopes, as
-// [toolcircuit.ToolCircuit.Reset] does. It does not reach the scopes that this Set has not used, nor
-// a name that it has not called, also if a Fleet's store has a record of them. A tool that is not guarded is an error, unless that is
-// because of Config.Disabled alone.
+// [toolcircuit.ToolCircuit.Reset] does. It does not reach the scopes that this Set has not
+// used, nor a name that it has not called, also if a Fleet's store has a record of them. A tool
+// that is not guarded is an error, unless that is because of Config.Disabled alone.
 func (s *Set) Reset(tool string) error {
 	name, err := s.dependencyOf("Reset", tool)
 	for _, m := range s.members(func(m *member) bool { return err == nil && m.circuit.Dependency() == name }) {

@@ -74,7 +74,7 @@ func (a *agent) search(ctx context.Context, word string) (toolcircuit.Result[[]s
 	return r.Or(local, "local notes"), err
 }
 
-// sendMail falls back to a queue, but for a mail that may have gone out: that one is not to
+// sendMail falls back to a queue, except for a mail that may have gone out: that one is not to
 // be sent again, so its failure goes to the model as it is.
 func (a *agent) sendMail(ctx context.Context, mail string) (toolcircuit.Result[string], error) {
 	r, err := toolset.DoResult(ctx, a.set, "send_mail", mail, func(context.Context) (string, error) { return service("sent") })

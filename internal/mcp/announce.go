@@ -10,9 +10,9 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Announcer calls functions when a Set hides tools, and when the tools are due back. A server's own
-// circuit hides none. The end of a cooldown needs no call to be noticed. Make one with NewAnnouncer. All methods are safe for
-// concurrent use.
+// Announcer calls functions when a Set hides tools, and when the tools are due back. A server's
+// own circuit hides none. The end of a cooldown needs no call to be noticed. Make one with
+// NewAnnouncer. All methods are safe for concurrent use.
 type Announcer struct {
 	set  *toolset.Set
 	base context.Context
