@@ -309,16 +309,16 @@ func (r *Session) admit(c *call, now time.Time) *toolcircuit.OpenError {
 // spent returns the refusal of all calls of a run that is over or has used up a budget, otherwise
 // nil. The caller holds mu.
 func (r *Session) spent(now time.Time) *toolcircuit.OpenError {
-	refusal := &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted}
+	var why toolcircuit.Kind
 	switch {
 	case r.closed:
-		refusal.Cause = toolcircuit.KindCanceled
+		why = toolcircuit.KindCanceled
 	case now.Sub(r.began) >= r.limits.Time:
-		refusal.Cause = toolcircuit.KindDeadline
+		why = toolcircuit.KindDeadline
 	case r.calls < r.limits.Calls:
 		return nil
 	}
-	return refusal
+	return &toolcircuit.OpenError{Reason: toolcircuit.ReasonBudgetExhausted, Cause: why}
 }
 
 // over reports whether r may make no more calls. It is false for a nil r.

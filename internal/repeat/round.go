@@ -32,8 +32,8 @@ func (p *Past) add(s step, now time.Time) {
 	if n > maxRounds {
 		return
 	}
-	if len(p.history) == maxRound*n {
-		p.history = slices.Delete(p.history, 0, 1)
+	if keep := maxRound * n; len(p.history) == 2*keep { // many at a time, because the rest moves
+		p.history = slices.Delete(p.history, 0, keep)
 	}
 	p.history = append(p.history, s)
 	for size := 1; size <= maxRound && n <= len(p.history)/size; size++ {
@@ -48,7 +48,7 @@ func (p *Past) add(s step, now time.Time) {
 // Within a lap the order means nothing, because calls may be made at the same time.
 func (p *Past) isRound(steps []step, size int) bool {
 	last := steps[len(steps)-size:]
-	for i := len(steps) - 1; i >= 0; i-- {
+	for i := range steps { // the oldest first: it differs soonest
 		s := &steps[i]
 		lap := steps[i/size*size:][:size]
 		if n := times(s, lap); n == 0 || n != times(s, last) {
