@@ -75,9 +75,9 @@ func TestSpanNames(t *testing.T) {
 		end()
 	}
 	require.Equal(t, []string{
-		"a call: toolcircuit.opened toolcircuit.dependency=first toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"a call: toolcircuit.opened toolcircuit.dependency=first toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable gen_ai.tool.name=first toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
 		"a call: toolcircuit.refused toolcircuit.dependency=first gen_ai.tool.name=first toolcircuit.reason=dependency_open toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
-		"a call: toolcircuit.opened toolcircuit.dependency=_OTHER toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
+		"a call: toolcircuit.opened toolcircuit.dependency=_OTHER toolcircuit.transition=opened toolcircuit.rule=threshold error.type=unavailable gen_ai.tool.name=_OTHER toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
 		"a call: toolcircuit.refused toolcircuit.dependency=_OTHER gen_ai.tool.name=_OTHER toolcircuit.reason=dependency_open toolcircuit.state=open toolcircuit.retry_at=1970-01-01T00:00:10Z",
 	}, events())
 }

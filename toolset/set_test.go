@@ -336,6 +336,7 @@ func TestA104HelperAgentIsCovered(t *testing.T) {
 	}
 	require.Equal(t, 3, ran)
 	r.refused("read")
+	require.Equal(t, "read", (*r.events)[0].Tool, "also without an entry in the config")
 }
 
 func TestA106OutOfBandSuccess(t *testing.T) {

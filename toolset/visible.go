@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -113,9 +114,10 @@ func (s *Set) rewatch(change func([]*watcher) []*watcher) {
 	}
 }
 
-// event is the OnEvent of all circuits.
+// event is the OnEvent of all circuits. It names the tool as [Set.named] does.
 func (s *Set) event(ctx context.Context, e toolcircuit.Event) {
 	if s.onEvent != nil {
+		e.Tool = cmp.Or(e.Tool, e.Dependency)
 		defer s.onEvent(ctx, e) // also if a watcher ends the goroutine
 	}
 	if s.plan.Load().hiding() {
