@@ -1024,3 +1024,19 @@ func BenchmarkClassify(b *testing.B) {
 		})
 	}
 }
+
+// narrow knows no other errors than its own, and panics when it is asked.
+type narrow struct {
+	StatusCode int
+	late       bool
+}
+
+func (e *narrow) Error() string        { return "narrow" }
+func (e *narrow) Is(target error) bool { return e.StatusCode == target.(*narrow).StatusCode }
+func (e *narrow) Timeout() bool        { return e.late }
+
+// An Is method that panics says nothing, and leaves what the same error says otherwise.
+func TestPanicOfIs(t *testing.T) {
+	require.Equal(t, unavailable, verdictOn(fmt.Errorf("search: %w", &narrow{StatusCode: 503})))
+	require.Equal(t, timeout, verdictOn(&narrow{late: true}))
+}

@@ -74,8 +74,8 @@ func (b *branch) pass(err error) (refused bool) {
 	if b.read(shape.Of(err)); b.verdict != (Verdict{}) {
 		return false
 	}
-	if e, ok := err.(interface{ Is(error) bool }); ok { // last, because some allocate at each question
-		b.verdict = sentinel(func(target error) bool { return e.Is(target) })
+	if _, ok := err.(interface{ Is(error) bool }); ok { // last, because some allocate at each question
+		b.verdict = sentinel(func(target error) bool { return is(err, target) })
 	}
 	if b.verdict == (Verdict{}) && timedOut(err) {
 		b.verdict = KindTimeout.verdict()
@@ -136,11 +136,13 @@ func sentinel(match func(target error) bool) Verdict {
 	return Verdict{}
 }
 
-// is reports whether err itself, not what it wraps, is target. target must be comparable.
-func is(err, target error) bool {
+// is reports whether err itself, not what it wraps, is target. target must be comparable. An Is
+// method that panics, as one does that knows only errors of its own type, says no.
+func is(err, target error) (yes bool) {
 	if err == target {
 		return true
 	}
+	defer func() { recover() }()
 	e, ok := err.(interface{ Is(error) bool })
 	return ok && e.Is(target)
 }
