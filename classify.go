@@ -206,6 +206,9 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 	return v, known
 }
 
+// opinion reports whether v says anything. A wait that is not positive is none.
+func (v Verdict) opinion() bool { return v.Effect != EffectIgnore || v.Kind != "" || v.RetryAfter > 0 }
+
 // orUnknown returns v, or unknown if v is no opinion.
 func (v Verdict) orUnknown() Verdict {
 	if v.Kind == "" {
@@ -274,7 +277,7 @@ func stronger(v, w Verdict) Verdict {
 // may know its wait.
 func (v Verdict) weight() int {
 	switch {
-	case v == Verdict{}:
+	case !v.opinion():
 		return 0
 	case v.Effect == EffectIgnore:
 		return 1
@@ -548,7 +551,7 @@ func First(classifiers ...Classifier) Classifier {
 			if c == nil {
 				continue
 			}
-			if v := c(ctx, o); v != (Verdict{}) {
+			if v := c(ctx, o); v.opinion() {
 				return v
 			}
 		}
@@ -574,12 +577,8 @@ func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict
 	if *left--; *left < 0 || isNil(err) {
 		return Verdict{}
 	}
-	target, ok := err.(E)
-	if as, able := err.(interface{ As(any) bool }); !ok && able {
-		ok = as.As(&target) && !isNil(target)
-	}
-	if ok {
-		if v := rule(target); v != (Verdict{}) {
+	if target, ok := as[E](err); ok {
+		if v := rule(target); v.opinion() {
 			return v
 		}
 	}
@@ -588,6 +587,21 @@ func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict
 		best = stronger(best, forError(err, rule, left))
 	}
 	return stronger(best, forError(one, rule, left))
+}
+
+// as returns err itself, not what it wraps, as an E, by its type or by its As method. An As method
+// that panics says no.
+func as[E error](err error) (target E, ok bool) {
+	if target, ok = err.(E); ok {
+		return target, true
+	}
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	e, able := err.(interface{ As(any) bool })
+	return target, able && e.As(&target) && !isNil(target)
 }
 
 // Retryable reports whether err is transient: its kind counts (timeout, unavailable,

@@ -1040,3 +1040,29 @@ func TestPanicOfIs(t *testing.T) {
 	require.Equal(t, unavailable, verdictOn(fmt.Errorf("search: %w", &narrow{StatusCode: 503})))
 	require.Equal(t, timeout, verdictOn(&narrow{late: true}))
 }
+
+func (e *narrow) As(target any) bool { *target.(**narrow) = e; return true }
+
+// An As method that panics says nothing: the rule is asked about what the error wraps.
+func TestPanicOfAs(t *testing.T) {
+	classify := toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) })
+	err := fmt.Errorf("%w: %w", new(narrow), &apiError{503})
+	require.Equal(t, unavailable, classify(context.Background(), toolcircuit.Outcome{Err: err}))
+}
+
+// A wait that is over, such as time.Until of a moment that has passed, is no opinion that keeps
+// others from giving theirs.
+func TestWaitThatIsOverIsNoOpinion(t *testing.T) {
+	over := toolcircuit.Verdict{RetryAfter: -time.Second}
+	past := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return over }
+	knows := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return unavailable }
+	o := toolcircuit.Outcome{Err: chain{&apiError{503}}}
+	require.Equal(t, unavailable, toolcircuit.First(past, knows)(context.Background(), o))
+	inner := toolcircuit.ForError(func(e error) toolcircuit.Verdict {
+		if _, ok := e.(*apiError); ok {
+			return unavailable
+		}
+		return over
+	})
+	require.Equal(t, unavailable, inner(context.Background(), o))
+}
