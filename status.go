@@ -292,7 +292,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && sought && !sent.failed():
 		err = broken(ctx, err)
-	case err == nil && resp.StatusCode != http.StatusSwitchingProtocols: // its body can be written to
+	case err == nil && resp != nil && resp.Body != nil && // http.Client fills in what base leaves out
+		resp.StatusCode != http.StatusSwitchingProtocols: // its body can be written to
 		resp.Body = &body{ReadCloser: resp.Body, ctx: ctx}
 	}
 	return resp, err

@@ -719,3 +719,21 @@ func TestTransportAndTheCallersBody(t *testing.T) {
 	_, err = broken.RoundTrip(req)
 	require.Equal(t, unavailable, verdictOn(err))
 }
+
+// A response that http.Client mends or refuses by itself passes through, as a RoundTripper of a
+// test may return it.
+func TestTransportWithoutBody(t *testing.T) {
+	for name, resp := range map[string]*http.Response{"no body": {StatusCode: 503}, "no response": nil} {
+		t.Run(name, func(t *testing.T) {
+			client := http.Client{Transport: toolcircuit.Transport(roundTripper(func(*http.Request) (*http.Response, error) { return resp, nil }))}
+			got, err := client.Get("http://dep/")
+			require.Equal(t, resp == nil, err != nil)
+			if err == nil {
+				text, err := io.ReadAll(got.Body)
+				require.NoError(t, err)
+				require.Empty(t, text)
+				require.NoError(t, got.Body.Close())
+			}
+		})
+	}
+}
