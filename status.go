@@ -51,7 +51,7 @@ func (b *branch) pass(err error) (refused bool) {
 			return false
 		}
 	case *HTTPError:
-		b.verdict = statusVerdict(e.StatusCode, nil, e.RetryAfter)
+		b.verdict = statusVerdict(e.StatusCode, shape.Hints{Wait: e.RetryAfter, Spent: e.spent})
 		return false
 	case *net.AddrError, *net.ParseError, net.UnknownNetworkError, net.InvalidAddrError:
 		b.verdict, b.local = KindInvalid.verdict(), true
@@ -87,7 +87,9 @@ func (b *branch) pass(err error) (refused bool) {
 func (b *branch) read(s shape.Said) {
 	switch {
 	case s.Status != 0:
-		b.verdict, b.answer, b.header = statusVerdict(s.Status, s.Header, s.Wait), true, s.Header
+		h := shape.ReadHints(s.Header)
+		h.Wait = max(h.Wait, s.Wait)
+		b.verdict, b.answer, b.header = statusVerdict(s.Status, h), true, s.Header
 	case GRPCCode(s.GRPC).Kind == KindCanceled: // connect says this of a reset, too
 		b.fallBack(KindCanceled)
 	case s.GRPC != 0:
@@ -180,11 +182,11 @@ func timedOut(err error) bool {
 //     X-RateLimit-Remaining is 0:
 //     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
 func HTTPStatus(code int, header http.Header) Verdict {
-	return statusVerdict(code, header, 0)
+	return statusVerdict(code, shape.ReadHints(header))
 }
 
-// statusVerdict is HTTPStatus with a wait that came outside of header.
-func statusVerdict(code int, header http.Header, wait time.Duration) Verdict {
+// statusVerdict is HTTPStatus for a header that has been read.
+func statusVerdict(code int, h shape.Hints) Verdict {
 	if code < 400 || code > 599 {
 		return Verdict{}
 	}
@@ -192,8 +194,7 @@ func statusVerdict(code int, header http.Header, wait time.Duration) Verdict {
 	if v.Effect != EffectCount && code != http.StatusForbidden {
 		return v
 	}
-	h := shape.ReadHints(header)
-	wait = max(wait, h.For(code))
+	wait := h.For(code)
 	if code == http.StatusForbidden && (wait > 0 || h.Spent) {
 		v = KindRateLimited.verdict()
 	}
@@ -231,6 +232,8 @@ func statusKind(code int) Kind {
 type HTTPError struct {
 	StatusCode int
 	RetryAfter time.Duration // the wait that the response asked for, 0 if none
+
+	spent bool // the header said that no rate is left
 }
 
 func (e *HTTPError) Error() string {
@@ -247,7 +250,8 @@ func CheckResponse(resp *http.Response) error {
 	if resp.StatusCode < 400 {
 		return nil
 	}
-	return &HTTPError{StatusCode: resp.StatusCode, RetryAfter: shape.ReadHints(resp.Header).For(resp.StatusCode)}
+	h := shape.ReadHints(resp.Header)
+	return &HTTPError{StatusCode: resp.StatusCode, RetryAfter: h.For(resp.StatusCode), spent: h.Spent}
 }
 
 // Transport returns a RoundTripper for an [http.Client] whose errors then tell a broken

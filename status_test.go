@@ -737,3 +737,16 @@ func TestTransportWithoutBody(t *testing.T) {
 		})
 	}
 }
+
+// The error of a response says what HTTPStatus says, also of a spent rate without a time.
+func TestCheckResponseSpentRate(t *testing.T) {
+	for _, left := range []string{"0", " 0\t", "1"} {
+		h := http.Header{"X-Ratelimit-Remaining": {left}}
+		want := rateLimited
+		if left == "1" {
+			want = ignored(toolcircuit.KindUnauthorized)
+		}
+		require.Equal(t, want, toolcircuit.HTTPStatus(403, h), left)
+		require.Equal(t, want, verdictOn(toolcircuit.CheckResponse(&http.Response{StatusCode: 403, Header: h})), left)
+	}
+}

@@ -50,7 +50,7 @@ func ReadHints(h http.Header) (found Hints) {
 			}
 		case len("X-RateLimit-Remaining"):
 			if strings.EqualFold(key, "X-RateLimit-Remaining") {
-				found.Spent = found.Spent || slices.Contains(lines, "0")
+				found.Spent = found.Spent || slices.ContainsFunc(lines, func(line string) bool { return trim(line) == "0" })
 			}
 		case len("X-RateLimit-Reset"): // and X-Amz-Retry-After
 			if strings.EqualFold(key, "X-RateLimit-Reset") {
