@@ -32,8 +32,12 @@ func grpcStatus(t reflect.Type) reader {
 	return func(err error) Said {
 		status := call(m.Func, err)
 		s := grpcCode(code.Func.Call([]reflect.Value{status})[0].Uint())
-		if d, ok := status.Interface().(interface{ Details() []any }); ok && s.GRPC != 0 && withProto && len(d.Details()) > 0 {
-			s.Wait = ask(func(error) Said { return Said{Wait: protoDelay(proto.Func.Call([]reflect.Value{status})[0])} }, err).Wait
+		if d, ok := status.Interface().(interface{ Details() []any }); ok && s.GRPC != 0 && withProto {
+			try(func() {
+				if len(d.Details()) > 0 {
+					s.Wait = protoDelay(proto.Func.Call([]reflect.Value{status})[0])
+				}
+			})
 		}
 		return s
 	}
@@ -62,20 +66,25 @@ func connectCode(t reflect.Type) reader {
 		if s.GRPC == 0 {
 			return s
 		}
-		s.Header = err.(interface{ Meta() http.Header }).Meta()
+		try(func() { s.Header = err.(interface{ Meta() http.Header }).Meta() })
 		if withDetails {
-			list := call(details.Func, err)
-			for i := range list.Len() {
-				if d, ok := list.Index(i).Interface().(interface {
-					Type() string
-					Bytes() []byte
-				}); ok {
-					s.Wait = max(s.Wait, wireDelay(d.Type(), d.Bytes()))
-				}
-			}
+			try(func() { s.Wait = connectDelay(call(details.Func, err)) })
 		}
 		return s
 	}
+}
+
+// connectDelay returns the longest delay among the details of a connect.Error.
+func connectDelay(details reflect.Value) (wait time.Duration) {
+	for i := range details.Len() {
+		if d, ok := details.Index(i).Interface().(interface {
+			Type() string
+			Bytes() []byte
+		}); ok {
+			wait = max(wait, wireDelay(d.Type(), d.Bytes()))
+		}
+	}
+	return wait
 }
 
 // wireDelay returns the retry_delay of a google.rpc.RetryInfo in wire form, 0 for any other

@@ -51,14 +51,13 @@ func fieldOf(t, want reflect.Type, names ...string) func(reflect.Value) reflect.
 }
 
 // headerOf returns a function that reads the field Header of t. That function returns nil if t has
-// none.
+// none, and if the field belongs to an embedded struct that is nil.
 func headerOf(t reflect.Type) func(error) http.Header {
 	header := fieldOf(t, typeOf[http.Header](), "Header")
-	return func(err error) http.Header {
-		if header == nil {
-			return nil
+	return func(err error) (h http.Header) {
+		if header != nil {
+			try(func() { h, _ = header(reflect.ValueOf(err)).Interface().(http.Header) })
 		}
-		h, _ := header(reflect.ValueOf(err)).Interface().(http.Header)
 		return h
 	}
 }
@@ -73,4 +72,10 @@ func gives(method reflect.Value, k reflect.Kind) bool {
 // call calls a method that takes no argument and returns one value.
 func call(method reflect.Value, receiver any) reflect.Value {
 	return method.Call([]reflect.Value{reflect.ValueOf(receiver)})[0]
+}
+
+// try calls f, which reads what is beside an opinion. If that panics, the opinion stays.
+func try(f func()) {
+	defer func() { recover() }()
+	f()
 }

@@ -422,3 +422,26 @@ type halfPanics struct {
 	panics
 	SQLState [5]byte
 }
+
+// What panics beside an opinion leaves the opinion: a header that an embedded nil pointer would
+// have, or the metadata of a gRPC code.
+func TestPanicBesideAnOpinion(t *testing.T) {
+	require.Equal(t, shape.Said{Status: 503}, shape.Of(headless{StatusCode: 503}))
+	require.Equal(t, shape.Said{GRPC: 14}, shape.Of(bareCode(14)))
+}
+
+type bareCode uint32
+
+func (bareCode) Error() string     { return "bare" }
+func (c bareCode) Code() bareCode  { return c }
+func (bareCode) Meta() http.Header { panic("no metadata") }
+func (bareCode) Details() []string { panic("no details") }
+
+type headless struct {
+	*Answer
+	StatusCode int
+}
+
+type Answer struct{ Header http.Header }
+
+func (headless) Error() string { return "headless" }

@@ -245,7 +245,7 @@ func codeInCompany(t reflect.Type) reader {
 		}
 		s := status(n, headers(err))
 		if s.Status != 0 && details != nil {
-			s.Wait = retryInfo(details(reflect.ValueOf(err)).Interface())
+			try(func() { s.Wait = retryInfo(details(reflect.ValueOf(err)).Interface()) })
 		}
 		return s
 	}
