@@ -375,7 +375,10 @@ func (s *state) cooldown(salt uint64) (wait time.Duration, isAsked bool) {
 func (r *rules) spread(n int, draw float64) time.Duration {
 	wait := r.curve(n)
 	if r.Jitter > 0 {
-		least := max(r.Cooldown, min(wait, time.Duration(float64(r.MaxCooldown)/(1+r.Jitter))))
+		least := wait
+		if most := float64(r.MaxCooldown) / (1 + r.Jitter); most < float64(wait) { // otherwise it may overflow
+			least = max(r.Cooldown, time.Duration(most))
+		}
 		wait = least + min(time.Duration(r.Jitter*draw*float64(least)), r.MaxCooldown-least)
 	}
 	return wait

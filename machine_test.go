@@ -922,3 +922,11 @@ func TestLongestWaits(t *testing.T) {
 		}},
 	})
 }
+
+// The least jitter under the longest MaxCooldown takes nothing from the curve.
+func TestLeastJitterOfTheLongestCooldown(t *testing.T) {
+	r := newRig(t, policy(func(p *toolcircuit.Policy) {
+		p.MaxCooldown, p.Multiplier, p.Jitter = math.MaxInt64, 60, 1e-17
+	}))
+	all(trip, untilDue, call(errDown), refused(time.Hour))(r)
+}
