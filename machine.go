@@ -91,6 +91,7 @@ type gate struct {
 	// publish computes these. Calls are refused until from + hold, those of tools with SideEffects
 	// until from + holdWrites. 0: they are not refused.
 	hold, holdWrites       time.Duration
+	asked                  bool // open: the dependency asked for the wait
 	refusal, refusalWrites *OpenError
 }
 
@@ -410,16 +411,16 @@ func (s *state) slot() slot { return slot{s.seq, s.probe} }
 // publish returns s with plain and the gate computed from the rest, ready to be stored.
 func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 	s.plain = s.State == StateClosed && s.override == OverrideNone && s.trouble == nil && !s.timed && s.use.plain()
-	g, asked := gate{}, false
+	g := gate{}
 	switch s.State {
 	case StateOpen:
 		g = *s.gate
-		g.hold, asked = s.cooldown(salt)
+		g.hold, g.asked = s.cooldown(salt)
 		g.hold = s.account.hold(&g, g.hold)
 		g.holdWrites = g.hold + min(s.curve(s.openings), math.MaxInt64-g.hold)
 	case StateHalfOpen:
 		g = *s.gate
-		g.hold = 0
+		g.hold, g.asked = 0, false
 		switch {
 		case g.told > 0:
 			g.hold = g.told
@@ -437,7 +438,7 @@ func (s state) publish(salt uint64, dependency string, c clock.Clock) *state {
 		g.refusal = s.newRefusal(dependency, g.hold, c)
 		g.refusal.trial = g.held
 		g.refusalWrites = s.newRefusal(dependency, g.holdWrites, c)
-		if !asked {
+		if !g.asked {
 			g.refusal.jitter, g.refusalWrites.jitter = s.Jitter, s.Jitter
 		}
 	}

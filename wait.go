@@ -78,7 +78,7 @@ func (c *ToolCircuit) Monitor(ctx context.Context, every time.Duration, check fu
 			if err == nil && m.probe(ctx, &p, check).Effect == EffectIgnore {
 				m.sleep(ctx, s.Cooldown, nil)
 			}
-		case s.State == StateHalfOpen || every == 0 || cooling <= every || !s.gate.byCurve:
+		case s.State == StateHalfOpen || every == 0 || cooling <= every || s.gate.asked:
 			m.sleep(ctx, cooling, changed)
 		case m.sleep(ctx, every, changed):
 			if s := m.state.Load(); s.State == StateOpen && s.override == OverrideNone {

@@ -557,3 +557,16 @@ func TestMonitorNeedsAnAnswer(t *testing.T) {
 		})
 	}
 }
+
+// A Monitor does not check during a wait that the dependency asked for, also where an earlier
+// failure of the streak had asked for it.
+func TestMonitorKeepsAnAskedWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := monitor(t, 10*time.Second, nil, errDown)
+		m.do(call(asked(5*time.Minute)), calls(2, errDown), pass(5*time.Minute-time.Second))
+		require.Equal(t, open, m.State())
+		require.Zero(t, m.checks)
+		m.do(pass(time.Second))
+		require.Equal(t, 1, m.checks, "the probe")
+	})
+}
