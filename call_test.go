@@ -1255,3 +1255,13 @@ func TestProbeEndedBeforeItsCall(t *testing.T) {
 type brokenContext struct{ context.Context }
 
 func (brokenContext) Done() <-chan struct{} { panic("Done") }
+
+// The context of a call that CallTimeout has ended already has ended, also by an injected clock.
+func TestContextAfterCallTimeout(t *testing.T) {
+	r := newRig(t, policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second }))
+	all(begin("late"), add(time.Second))(r)
+	ctx := r.permits["late"].Context(context.Background())
+	require.Equal(t, context.DeadlineExceeded, ctx.Err())
+	require.ErrorIs(t, context.Cause(ctx), toolcircuit.ErrCallTimeout)
+	all(end("late", ctx.Err()), streak(1))(r)
+}

@@ -125,6 +125,9 @@ func withDeadline(ctx context.Context, st *settings, d time.Duration, cause erro
 	}
 	inner, cancel := context.WithCancelCause(ctx)
 	t := &timedContext{Context: inner, cancel: cancel, done: make(chan struct{})}
+	if d <= 0 { // a mock clock would end it no sooner than its next move
+		t.end(context.DeadlineExceeded, cause)
+	}
 	timer := st.clock.AfterFunc(d, func() { t.end(context.DeadlineExceeded, cause) })
 	stop := context.AfterFunc(inner, func() { t.end(inner.Err(), nil) })
 	return t, func() {
