@@ -480,6 +480,8 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 		}
 		if policy.CountUnknown {
 			v.Effect = EffectCount
+		} else {
+			v.RetryAfter = 0
 		}
 	}
 	if p.c.tool.monitor && v.Kind.ClientError() {

@@ -1265,3 +1265,20 @@ func TestContextAfterCallTimeout(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), toolcircuit.ErrCallTimeout)
 	all(end("late", ctx.Err()), streak(1))(r)
 }
+
+// CountUnknown counts an unknown error with the wait that a Classifier read from it.
+func TestWaitOfAnUnknownError(t *testing.T) {
+	for _, count := range []bool{true, false} {
+		o := policy(func(p *toolcircuit.Policy) { p.CountUnknown = count; p.FailureThreshold = 1 })
+		o.Classify = func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
+			return toolcircuit.Verdict{RetryAfter: 7 * time.Minute}
+		}
+		r := newRig(t, o)
+		call(errOpaque)(r)
+		if count {
+			refused(7 * time.Minute)(r)
+		} else {
+			require.Equal(t, unknown, r.calls[0].Verdict)
+		}
+	}
+}

@@ -200,7 +200,9 @@ func classify(ctx context.Context, o Outcome, custom Classifier) (v Verdict, kno
 			v = own.complete(v)
 			known = v != KindUnknown.verdict()
 		case own.RetryAfter > 0: // a wait alone leaves the rest to the rules
-			v = v.told(own.RetryAfter)
+			if v = v.told(own.RetryAfter); !known {
+				v.RetryAfter = own.RetryAfter // judge keeps it if CountUnknown is set
+			}
 		}
 	}
 	return v, known
