@@ -264,8 +264,8 @@ func verdictOf(value any) (v Verdict, ok bool) {
 // ResultOf returns what [DoResult] returns, for a call in two steps. Pass what the call and
 // [Permit.Settle] returned. If Allow refused, pass its error and the zero Verdict.
 //
-//   - a nil err is ok with value, and so is verdict duplicate. A value that is a blocked or failed
-//     Result stays blocked or failed
+//   - a nil err is ok with value, and so is a duplicate, however slow. A value that is a blocked or
+//     failed Result stays blocked or failed
 //   - a refusal at any depth of err is blocked
 //   - any other err is returned if v is zero or of kind canceled, deadline or interrupt
 //   - an err that is none of these is failed
@@ -284,7 +284,7 @@ func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], 
 	switch {
 	case refusal != nil:
 		return Result[T]{Status: StatusBlocked, Blocked: refused(c, refusal, v.Kind != "")}, nil
-	case v.Kind == KindDuplicate:
+	case v.Kind == KindDuplicate, v.Kind == KindSlow && examine(err).verdict.Kind == KindDuplicate:
 		return Result[T]{Status: StatusOK, Value: &value, Blocked: Blocked{Outcome: outcomeDuplicate}}, nil
 	case v.Kind == "", v.Kind == KindCanceled, v.Kind == KindDeadline, v.Kind == KindInterrupt:
 		return Result[T]{}, err

@@ -1331,3 +1331,18 @@ func TestEveryCallHasOneAnswer(t *testing.T) {
 		require.Equal(t, result.Status == toolcircuit.StatusOK, result.Value != nil)
 	}
 }
+
+// A duplicate that took longer than SlowCall counts as slow and stays ok: a model that reads of a
+// failure pays again.
+func TestSlowDuplicate(t *testing.T) {
+	r := newRig(t, once(func(p *toolcircuit.Policy) { p.SlowCall = time.Second }))
+	result, err := toolcircuit.DoResult(t.Context(), r.ToolCircuit, func(context.Context) (string, error) {
+		add(2 * time.Second)(r)
+		return "receipt", fmt.Errorf("pay: %w", toolcircuit.Duplicate(errOpaque))
+	})
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.StatusOK, result.Status)
+	require.Equal(t, "duplicate", result.Outcome)
+	require.Equal(t, "receipt", *result.Value)
+	require.Equal(t, toolcircuit.KindSlow, last(r).Kind)
+}
