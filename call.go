@@ -484,7 +484,7 @@ func (p *Permit) judge(ctx context.Context, o Outcome, late bool) Verdict {
 			v.RetryAfter = 0
 		}
 	}
-	if p.c.tool.monitor && v.Kind.ClientError() {
+	if p.c.tool.monitor && v.Effect == EffectIgnore && v.Kind.ClientError() {
 		if o.Err == nil || examine(o.Err).fate != unsent { // what was never sent proves no health
 			v.Effect = EffectHeal
 		}

@@ -50,10 +50,10 @@ func (c *ToolCircuit) Wait(ctx context.Context) error {
 //     the wait. An answer ends the rest of the cooldown, and any other outcome changes nothing
 //
 // Monitor sleeps while the circuit is closed or overridden. The outcomes of check are judged like
-// a call's, with one difference: kinds that prove an answer (invalid, unauthorized, not_found,
-// conflict) are healthy, unless nothing was sent, as with an error marked [Invalid] or a host name
-// that does not exist. A check that always fails keeps the circuit open, also for tools with
-// SideEffects.
+// a call's, with one difference: where a call is ignored, kinds that prove an answer (invalid,
+// unauthorized, not_found, conflict) are healthy, unless nothing was sent, as with an error marked
+// [Invalid] or a host name that does not exist. A check that always fails keeps the circuit open,
+// also for tools with SideEffects.
 //
 // A negative every is an error. A nil ctx or check panics. A panic of check passes through and
 // ends Monitor. In a probe it counts as a failure.

@@ -570,3 +570,21 @@ func TestMonitorKeepsAnAskedWait(t *testing.T) {
 		require.Equal(t, 1, m.checks, "the probe")
 	})
 }
+
+// An answer that the check marks as a failure is no proof of health.
+func TestMonitorHearsTheMark(t *testing.T) {
+	for name, err := range map[string]error{
+		"counts": toolcircuit.Fault(notFoundErr),
+		"pauses": toolcircuit.RetryAfter(notFoundErr, time.Hour),
+	} {
+		for _, every := range []time.Duration{0, 10 * time.Second} {
+			t.Run(fmt.Sprint(name, every), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					m := monitor(t, every, nil, err)
+					m.do(trip, pass(time.Minute))
+					require.Equal(t, open, m.State())
+				})
+			})
+		}
+	}
+}
