@@ -750,3 +750,9 @@ func TestCheckResponseSpentRate(t *testing.T) {
 		require.Equal(t, want, verdictOn(toolcircuit.CheckResponse(&http.Response{StatusCode: 403, Header: h})), left)
 	}
 }
+
+// A Date that no clock has yet is later than any reset of a rate.
+func TestSpentRateOfAFarDate(t *testing.T) {
+	h := http.Header{"Date": {"Fri, 31 Dec 9999 23:59:59 GMT"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1800000000"}}
+	require.Equal(t, rateLimited, toolcircuit.HTTPStatus(403, h))
+}

@@ -75,7 +75,7 @@ func ReadHints(h http.Header) (found Hints) {
 		}
 		for _, reset := range resets {
 			if d, ok := digits(reset, time.Second); ok {
-				found.Reset = max(found.Reset, d-time.Duration(sent.Unix())*time.Second)
+				found.Reset = max(found.Reset, time.Unix(int64(d/time.Second), 0).Sub(sent))
 			}
 		}
 	}
