@@ -1346,3 +1346,18 @@ func TestSlowDuplicate(t *testing.T) {
 	require.Equal(t, "receipt", *result.Value)
 	require.Equal(t, toolcircuit.KindSlow, last(r).Kind)
 }
+
+// Whoever reads the circuit after the host slept sees what its calls meet.
+func TestSnapshotAfterTheHostSlept(t *testing.T) {
+	host := &suspended{Mock: clock.NewMock()}
+	c := toolcircuit.MustNew("search-api", toolcircuit.Options{
+		Clock: host, Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: 10 * time.Minute},
+	})
+	require.Error(t, try(c, errDown))
+	host.slept = 8 * time.Hour
+	host.Add(time.Minute)
+	require.False(t, c.Ready())
+	require.Equal(t, open, c.State())
+	require.Equal(t, open, c.Snapshot().State)
+	require.Equal(t, host.Now().Add(9*time.Minute), c.Snapshot().RetryAt)
+}

@@ -42,7 +42,7 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 	s, now := c.made().state.Load(), c.clock.Now()
 	snap := Snapshot{
 		Dependency:   c.dependency,
-		State:        s.at(now),
+		State:        s.State,
 		Since:        s.since,
 		Override:     s.override,
 		Shared:       c.shared(s),
@@ -59,8 +59,12 @@ func (c *ToolCircuit) Snapshot() Snapshot {
 	if s.trouble != nil {
 		snap.Cause, snap.Err = s.trouble.cause, s.trouble.err
 	}
-	if g := s.gate; g != nil && g.remaining(g.hold, now.Sub(g.from)) > 0 {
-		snap.RetryAt = g.from.Add(g.hold)
+	if g := s.gate; g != nil {
+		passed := c.clock.Since(g.from)
+		snap.State = s.at(g.from.Add(passed))
+		if g.remaining(g.hold, passed) > 0 {
+			snap.RetryAt = now.Add(-passed).Add(g.hold) // not from g.from: the host may have slept since
+		}
 	}
 	if s.window != nil {
 		snap.Window.Calls, snap.Window.Failures = s.window.Sum(now)
@@ -75,7 +79,7 @@ func (c *ToolCircuit) State() State {
 	if s.State != StateOpen {
 		return s.State
 	}
-	return s.at(c.clock.Now())
+	return s.at(s.gate.from.Add(c.clock.Since(s.gate.from)))
 }
 
 // Ready reports whether a call of this tool would run now. It changes nothing and does not reserve
