@@ -15,14 +15,22 @@ import (
 // A call of a tool that is not guarded has a Permit, too. It is told to the session, if there is
 // one, and Options.Classify and the rules judge its outcome, but nothing is recorded.
 type Permit struct {
-	over    atomic.Bool
+	phase   atomic.Uint32
 	given   atomic.Bool // Context was called; only for a tool that is not guarded
 	set     *Set
 	tool    string
-	member  *member // nil: the tool is not guarded
-	session *call   // nil: no session
-	of      toolcircuit.Permit
+	member  *member            // nil: the tool is not guarded
+	session *call              // nil: no session
+	of      toolcircuit.Permit // of a tool that is not guarded: zero until it judged
 }
+
+// The phases of a Permit.
+const (
+	running uint32 = iota
+	over           // Settle or Release was called
+	healed         // settled as ok, while of is zero; only for a tool that is not guarded
+	judged         // of knows the verdict; only for a tool that is not guarded
+)
 
 // Allow asks for one call of a tool in two steps, for code that [Do] cannot enclose:
 //
@@ -106,10 +114,16 @@ func (p *Permit) Settle(ctx context.Context, value any, err error) (v toolcircui
 	if ctx == nil {
 		panic("toolset: Permit.Settle: ctx is nil")
 	}
-	if p.set == nil || p.over.Swap(true) {
-		return p.of.Settle(ctx, value, err) // it knows the verdict, if there is one
+	if p.set != nil && p.phase.CompareAndSwap(running, over) {
+		return p.settle(ctx, value, err)
 	}
-	return p.settle(ctx, value, err)
+	switch phase := p.phase.Load(); {
+	case phase == healed:
+		return healthy, err
+	case phase == over && p.member == nil:
+		return v, err
+	}
+	return p.of.Settle(ctx, value, err) // it knows the verdict, if there is one
 }
 
 // settle is Settle for the first who ends the permit.
@@ -132,20 +146,24 @@ func (p *Permit) settle(ctx context.Context, value any, err error) (v toolcircui
 func (p *Permit) judge(ctx context.Context, value any, err error) (toolcircuit.Verdict, error) {
 	if p.member == nil {
 		if _, ok := value.(toolcircuit.Judged); !ok && err == nil && !p.set.classifies {
-			return toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}, nil
+			p.phase.Store(healed)
+			return healthy, nil
 		}
 		p.of, _ = p.set.unguarded.Twin(cmp.Or(p.tool, p.set.unguarded.Dependency())).Allow(context.Background())
+		p.phase.Store(judged)
 	}
 	return p.of.Settle(ctx, value, err)
 }
 
-// noReturn is the verdict on a call that did not return.
-var noReturn = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}
+var (
+	healthy  = toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}
+	noReturn = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic} // of a call that did not return
+)
 
 // Release gives the permit back unused. Nothing is recorded, and the next caller can take the slot
 // of a probe. After Settle it does nothing.
 func (p *Permit) Release() {
-	if p.set == nil || p.over.Load() || p.over.Swap(true) {
+	if p.set == nil || p.phase.Load() != running || !p.phase.CompareAndSwap(running, over) {
 		return
 	}
 	defer p.leave(context.Background(), outcome{})
@@ -155,7 +173,7 @@ func (p *Permit) Release() {
 // Context returns the context for the operation of the call, as [toolcircuit.Permit.Context] does.
 // With it [IdempotencyKey] knows the call.
 func (p *Permit) Context(ctx context.Context) context.Context {
-	if p.set != nil && p.member == nil && ctx != nil && (p.over.Load() || p.given.Swap(true)) {
+	if p.set != nil && p.member == nil && ctx != nil && (p.phase.Load() != running || p.given.Swap(true)) {
 		panic("toolset: Permit.Context: called twice, or after Settle or Release")
 	}
 	return p.session.in(p.of.Context(ctx)) // checks the rest

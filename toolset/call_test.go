@@ -171,6 +171,38 @@ func TestPermitsPanicAlike(t *testing.T) {
 	}
 }
 
+// A later Settle has the first one's verdict, also while others settle, whether the tool is guarded
+// or not.
+func TestPermitsSettleAlike(t *testing.T) {
+	r := newRig(t, toolset.Config{Monitored: []string{"a"}}, toolset.Options{OnCall: func(context.Context, toolcircuit.Call) {}})
+	for _, tool := range []string{"a", "free"} {
+		for _, err := range []error{nil, errMissing} {
+			p := r.begin(tool)
+			first, _ := p.Settle(r.ctx, nil, err)
+			later, handedOn := p.Settle(r.ctx, nil, errDown)
+			require.Equal(t, first, later, "%s, %v", tool, err)
+			require.Equal(t, errDown, handedOn)
+
+			p = r.begin(tool)
+			p.Release()
+			later, _ = p.Settle(r.ctx, nil, err)
+			require.Zero(t, later, "%s, %v", tool, err)
+
+			p = r.begin(tool)
+			var settling sync.WaitGroup
+			for range 4 {
+				settling.Go(func() {
+					v, _ := p.Settle(r.ctx, nil, err)
+					require.Contains(t, []toolcircuit.Verdict{first, {}}, v, "%s, %v", tool, err)
+				})
+			}
+			settling.Wait()
+			later, _ = p.Settle(r.ctx, nil, nil)
+			require.Equal(t, first, later, "%s, %v", tool, err)
+		}
+	}
+}
+
 func TestNilArgumentsPanic(t *testing.T) {
 	r := newRig(t, toolset.Config{}, toolset.Options{})
 	op := func(context.Context) (int, error) { return 0, nil }
