@@ -66,33 +66,30 @@ func (p *Permit) begin(ctx context.Context, s *Set, tool string, args any) (err 
 			p.leave(ctx, outcome{err: err})
 		}
 	}()
-	circuit, err := p.enter(ctx, s, tool)
-	if err == nil && circuit != nil {
-		p.of, err = circuit.Allow(ctx)
-	}
-	if err == nil {
+	if err = p.enter(ctx, s, tool); err == nil {
 		p.set, p.tool = s, tool
 	}
 	return err
 }
 
-// enter takes a slot of the tool's dependency. It returns the circuit as the tool sees it, nil if
-// the tool is not guarded.
-func (p *Permit) enter(ctx context.Context, s *Set, tool string) (*toolcircuit.ToolCircuit, error) {
+// enter takes a slot of the tool's dependency and a permit of its circuit, unless the tool is not
+// guarded.
+func (p *Permit) enter(ctx context.Context, s *Set, tool string) (err error) {
 	for {
 		t, d, m := s.lookup(ctx, tool)
 		if m == nil {
-			return nil, nil
+			return nil
 		}
 		left, busy := m.enter(d.MaxInFlight)
 		switch {
 		case left:
 			s.create(ctx, tool) // waits until eviction has removed or kept the member
 		case busy:
-			return nil, s.busy(ctx, tool, m.as(t))
+			return s.busy(ctx, tool, m, m.as(t))
 		default:
 			p.member = m
-			return m.as(t), nil
+			p.of, err = m.as(t).Allow(ctx)
+			return err
 		}
 	}
 }
@@ -230,8 +227,17 @@ func Wrap[In, Out any](s *Set, tool string, fn func(context.Context, In) (Out, e
 	}
 }
 
-// busy returns the refusal of a call for which there is no slot.
-func (s *Set) busy(ctx context.Context, tool string, c *toolcircuit.ToolCircuit) error {
+// busy returns the refusal of a call for which there is no slot. If ctx has ended or the circuit
+// refuses, too, that comes first: it does not end with the running calls.
+func (s *Set) busy(ctx context.Context, tool string, m *member, c *toolcircuit.ToolCircuit) error {
+	if ctx.Err() != nil || !c.Ready() {
+		p, err := c.Allow(ctx)
+		if err != nil {
+			return err
+		}
+		p.Release()
+	}
+	m.countBusy()
 	e := &toolcircuit.OpenError{Dependency: c.Dependency(), State: c.State(), Reason: toolcircuit.ReasonBusy}
 	s.report(ctx, tool, e)
 	return e

@@ -54,6 +54,46 @@ func TestBusyIsRefusedAndNoFailure(t *testing.T) {
 	require.Equal(t, toolcircuit.StateClosed, r.circuit("api").State)
 }
 
+// A circuit that refuses does not end with the running calls, so it comes before a missing slot.
+func TestOpenComesBeforeBusy(t *testing.T) {
+	c := toolset.Config{
+		Dependencies: map[string]toolset.Dependency{"api": {MaxInFlight: 1}},
+		Tools:        map[string]toolset.Tool{"a": {Dependency: "api"}, "b": {Dependency: "api"}},
+	}
+	for _, l := range []*toolset.Limits{nil, {}} { // without and with a session
+		r := newRig(t, c, toolset.Options{})
+		if l != nil {
+			run, err := r.Session("run", *l)
+			require.NoError(t, err)
+			r.ctx = toolset.WithSession(r.ctx, run)
+		}
+		r.trip("a")
+		r.clock.Add(time.Minute)
+		probe := r.begin("a")
+		blocked := r.refused("b")
+		require.Equal(t, toolcircuit.ReasonDependencyOpen, blocked.Reason)
+		require.NotZero(t, blocked.RetryAfterMS)
+		require.NoError(t, r.SetOverride("a", toolcircuit.OverrideOpen))
+		require.Equal(t, toolcircuit.ReasonManualOpen, r.refused("b").Reason)
+		require.NoError(t, r.SetOverride("a", toolcircuit.OverrideNone))
+
+		canceled, cancel := context.WithCancel(r.ctx)
+		cancel()
+		_, err := r.Allow(canceled, "b", nil)
+		require.Equal(t, context.Canceled, err)
+		require.Zero(t, r.circuit("api").Busy)
+
+		inside := probe.Context(r.ctx) // a call that the circuit would let through as a part of the probe
+		_, err = r.Allow(inside, "b", nil)
+		var refusal *toolcircuit.OpenError
+		require.ErrorAs(t, err, &refusal)
+		require.Equal(t, toolcircuit.ReasonBusy, refusal.Reason)
+		require.Equal(t, 1, r.circuit("api").Busy)
+		probe.Settle(r.ctx, nil, nil)
+		r.call("b", nil)
+	}
+}
+
 func TestSlotComesBackOnEveryExit(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()

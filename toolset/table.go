@@ -80,7 +80,6 @@ func (m *member) enter(limit int) (left, busy bool) {
 		case n < 0:
 			return true, false
 		case limit > 0 && int(n) >= limit:
-			m.marks.Add(2 * usedAgain)
 			return false, true
 		case m.calls.CompareAndSwap(n, n+1):
 			return false, false
@@ -113,6 +112,9 @@ func (m *member) touch() {
 func (m *member) untouch() bool {
 	return m.marks.Load()&usedAgain != 0 && m.marks.And(^uint32(usedAgain))&usedAgain != 0
 }
+
+// countBusy counts a call refused as busy.
+func (m *member) countBusy() { m.marks.Add(2 * usedAgain) }
 
 // refused returns the number of calls refused as busy.
 func (m *member) refused() int { return int(m.marks.Load() / (2 * usedAgain)) }
