@@ -221,11 +221,20 @@ func (r *Session) mustBe() {
 // call is one call that a session has let through.
 type call struct {
 	session *Session
-	outer   *call // the call in whose operation this one is made; nil if unknown
+	outer   *call // the call in whose operation this one is made, perhaps another session's; nil if unknown
 	repeat.Call
 	free  bool        // Config.Disabled: nothing is refused and nothing counted
 	loose uint64      // Session.loose when the call began
 	told  atomic.Bool // a refusal inside its operation was counted
+}
+
+// around returns the call of the same session in whose operation c is made, nil if unknown.
+func (c *call) around() *call {
+	o := c.outer
+	for o != nil && o.session != c.session {
+		o = o.outer
+	}
+	return o
 }
 
 // outcome is the end of a call that a session let through.
@@ -410,8 +419,8 @@ func (r *Session) settle(ctx context.Context, c *call, o outcome, came repeat.Ou
 	case !o.executed && refused:
 		r.block(ctx, c, refusal.Reason, refusal.Cause, now)
 	case o.executed && o.verdict.Kind == toolcircuit.KindRejected:
-		if counted && c.outer != nil {
-			c.outer.told.Store(true)
+		if outer := c.around(); counted && outer != nil {
+			outer.told.Store(true)
 		}
 		if !counted {
 			r.block(ctx, c, "", o.verdict.Kind, now)
@@ -421,8 +430,8 @@ func (r *Session) settle(ctx context.Context, c *call, o outcome, came repeat.Ou
 
 // block counts a refused call, and calls OnStop if that sets the StopReason.
 func (r *Session) block(ctx context.Context, c *call, reason toolcircuit.Reason, kind toolcircuit.Kind, now time.Time) {
-	if c.outer != nil {
-		c.outer.told.Store(true)
+	if outer := c.around(); outer != nil {
+		outer.told.Store(true)
 	}
 	stop, set := r.count(c, reason, kind, now)
 	if set && r.limits.OnStop != nil {
@@ -438,7 +447,7 @@ func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kin
 	if r.closed {
 		return Stop{}, false
 	}
-	if c.outer == nil {
+	if c.around() == nil {
 		r.loose++
 	}
 	if r.refused++; r.refused == 1 {

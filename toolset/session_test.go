@@ -505,6 +505,43 @@ func TestBlockedResultWithinATool(t *testing.T) {
 	}
 }
 
+// A refusal inside a call counts once in each run: in that of the refused call and, as a refused
+// call of the tool around it, in every other.
+func TestRefusalInsideAnotherRun(t *testing.T) {
+	main := newAgent(t, toolset.Config{}, toolset.Limits{})
+	for name, helper := range map[string]*agent{
+		"of the same Set": main.another("helper", toolset.Limits{}),
+		"of another Set":  newAgent(t, toolset.Config{}, toolset.Limits{}),
+	} {
+		main := main.another(name, toolset.Limits{})
+		for _, back := range []bool{false, true} { // the innermost tool is one of the main run
+			main.run.NextTurn()
+			helper.run.NextTurn()
+			innermost := helper
+			if back {
+				innermost = main
+			}
+			for n := 1; n <= 6; n++ {
+				r, err := toolset.DoResult(main.ctx, main.Set, "ask_helper", toolset.Unknown, func(ctx context.Context) (int, error) {
+					ctx = toolset.WithSession(ctx, helper.run)
+					return toolset.Do(ctx, helper.Set, "helper", toolset.Unknown, func(ctx context.Context) (int, error) {
+						ctx = toolset.WithSession(ctx, innermost.run)
+						return toolset.Do(ctx, innermost.Set, "remote", toolset.Unknown, func(context.Context) (int, error) {
+							return 0, toolcircuit.ErrCircuitOpen
+						})
+					})
+				})
+				require.NoError(t, err)
+				require.Equal(t, toolcircuit.StatusBlocked, r.Status)
+				require.Equal(t, n, r.BlockedCalls, "%s, %t", name, back)
+			}
+			require.Equal(t, toolset.StopBlockedTooOften, main.run.StopReason().Reason, "%s, %t", name, back)
+			require.Equal(t, 6, main.run.StopReason().Count, "%s, %t", name, back)
+			require.Equal(t, 6, helper.run.StopReason().Count, "%s, %t", name, back)
+		}
+	}
+}
+
 func TestSessionsShareNothing(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{Calls: 2})
 	a.runs("a", `1`, nil, errMissing)
