@@ -17,7 +17,7 @@ type Stop struct {
 	Reason StopReason       `json:"reason"`
 	Tool   string           `json:"tool"`           // of the refused call that set it
 	Kind   toolcircuit.Kind `json:"kind,omitempty"` // of the failure behind that refusal
-	Count  int              `json:"count"`          // refused calls since the turn began
+	Count  int              `json:"count"`          // refused calls, in the turn of the latest one
 	First  time.Time        `json:"first"`          // when the first of these came
 	Last   time.Time        `json:"last"`           // when the latest of these came
 }
@@ -454,8 +454,7 @@ func (r *Session) count(c *call, reason toolcircuit.Reason, kind toolcircuit.Kin
 		r.first = now
 	}
 	if r.stop.Reason != "" {
-		r.stop.Count++
-		r.stop.Last = now
+		r.stop.Count, r.stop.First, r.stop.Last = r.refused, r.first, now
 		return r.stop, false
 	}
 	stop = Stop{Tool: c.Tool, Kind: kind, Count: r.refused, First: r.first, Last: now}

@@ -414,6 +414,26 @@ func TestA083SummaryForTheHost(t *testing.T) {
 		"first":"1970-01-01T00:00:00Z","last":"1970-01-01T00:00:03Z"}`, string(text))
 }
 
+// A Stop that outlives the turn counts the refused calls of the turn, as results do.
+func TestStopCountsOneTurn(t *testing.T) {
+	a := newAgent(t, toolset.Config{}, toolset.Limits{Calls: 1})
+	a.runs("a", `1`, nil, nil)
+	for range 3 {
+		a.blocked("a", `2`, budget)
+	}
+	require.Equal(t, 3, a.run.StopReason().Count)
+	a.clock.Add(time.Hour)
+	a.run.NextTurn()
+	for n := 1; n <= 2; n++ {
+		require.Equal(t, n, a.blocked("b", `2`, budget).BlockedCalls)
+		require.Equal(t, toolset.Stop{
+			Reason: toolset.StopBudgetExhausted, Tool: "a",
+			Count: n, First: a.clock.Now().Add(time.Second * time.Duration(1-n)), Last: a.clock.Now(),
+		}, a.run.StopReason())
+		a.clock.Add(time.Second)
+	}
+}
+
 func TestA104HelpersAreCovered(t *testing.T) {
 	a := newAgent(t, guarded, toolset.Limits{})
 	ran, last := 0, toolcircuit.Result[any]{}
