@@ -50,12 +50,12 @@ func WrapResult[In, Out any](s *Set, tool string, fn func(context.Context, In) (
 // that can be called. For a tool that is not guarded it returns a new circuit.
 func (s *Set) view(ctx context.Context, tool string) *toolcircuit.ToolCircuit {
 	t, _, m := s.lookup(ctx, tool)
-	shown := toolcircuit.Tool{Name: tool, Message: s.message}
+	p := s.plan.Load()
+	shown := toolcircuit.Tool{Name: tool, SideEffects: p.sideEffects(tool), Message: s.message}
 	if m == nil {
 		return s.unguarded.Twin(cmp.Or(tool, s.unguarded.Dependency())).WithTool(shown)
 	}
 	if t != nil {
-		p := s.plan.Load()
 		shown = *t
 		shown.Alternatives = nil
 		over := s.session(ctx).over()

@@ -174,6 +174,29 @@ func TestR53TimeoutOfAWriteIsNotRepeated(t *testing.T) {
 	require.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, result.NextActions)
 }
 
+// A tool changes the world also while no circuit guards it.
+func TestWriteInDoubtThatIsNotGuarded(t *testing.T) {
+	pay := map[string]toolset.Tool{"pay": {SideEffects: &yes}}
+	for name, c := range map[string]toolset.Config{
+		"disabled": {Tools: pay, Disabled: true},
+		"excluded": {Tools: pay, Excluded: []string{"pay"}},
+		"raised":   {},
+	} {
+		a := newAgent(t, c, toolset.Limits{Repeats: 1})
+		if name == "raised" {
+			a.RaiseSideEffects("pay")
+		}
+		result := a.runs("pay", `1`, nil, context.DeadlineExceeded)
+		require.Equal(t, "unknown", result.Outcome, name)
+		require.False(t, *result.Retryable, name)
+		require.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, result.NextActions, name)
+		require.Contains(t, result.Message, "Before you call it again, check whether it did", name)
+		if name == "raised" { // a session leaves the others alone
+			require.Contains(t, a.blocked("pay", `1`, repeated).Message, "Check whether an earlier call took effect", name)
+		}
+	}
+}
+
 func TestResultOfARefusalInside(t *testing.T) {
 	r := newRig(t, narrow, toolset.Options{})
 	inner := toolcircuit.MustNew("inner", toolcircuit.Options{})
