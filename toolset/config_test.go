@@ -99,6 +99,7 @@ func TestLoadSaysWhere(t *testing.T) {
 		`{"excluded": [1]}`:                `config: excluded[0]: got 1, want a string`,
 		`{"default": []}`:                  `config: default: got [], want a JSON object`,
 		`{"default": {"coolDown": "1s"}}`:  `config: default.coolDown: unknown field`,
+		`{"default": {"cool down": "1s"}}`: `config: default["cool down"]: unknown field`,
 		`{"default": {"cooldown": "0s"}}`:  `config: default.cooldown: got 0, want a value`,
 		`{"default": {"jitter": 2}}`:       `config: default.jitter: got 2, want a part from 0 to 1`,
 		`{"dependencies": {"": {}}}`:       `config: dependencies[""]: got "", want a name`,

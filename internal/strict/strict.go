@@ -81,7 +81,10 @@ func (d *decoder) value(path string, data []byte, place reflect.Value) error {
 	case json.Unmarshaler:
 		err := v.UnmarshalJSON(data)
 		if inner := (*Error)(nil); errors.As(err, &inner) {
-			return &Error{strings.TrimSuffix(path+"."+inner.Path, "."), inner.Text}
+			if inner.Path != "" && inner.Path[0] != '[' {
+				path += "."
+			}
+			return &Error{path + inner.Path, inner.Text}
 		}
 		return err
 	}
