@@ -55,10 +55,10 @@ func (c Config) check() error {
 			return err
 		}
 	}
-	if err := checkNames("monitored", c.Monitored); err != nil {
+	if err := checkPatterns("monitored", c.Monitored); err != nil {
 		return err
 	}
-	if err := checkNames("excluded", c.Excluded); err != nil {
+	if err := checkPatterns("excluded", c.Excluded); err != nil {
 		return err
 	}
 	if err := c.checkTools(); err != nil {
@@ -112,14 +112,23 @@ func checkPolicy(where string, p *toolcircuit.Policy) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// checkNames returns an error for an item of a list that is no name or pattern, or is there twice.
+// checkPatterns returns an error for an item of a list that is no name or pattern, or is there
+// twice.
+func checkPatterns(where string, list []string) error {
+	for i, item := range list {
+		if _, err := path.Match(item, ""); err != nil {
+			return fmt.Errorf("%s[%d]: got %q, want a name or a pattern of path.Match", where, i, item)
+		}
+	}
+	return checkNames(where, list)
+}
+
+// checkNames returns an error for an item of a list that is empty or is there twice.
 func checkNames(where string, list []string) error {
 	for i, name := range list {
-		switch _, err := path.Match(name, ""); {
+		switch {
 		case name == "":
 			return fmt.Errorf("%s[%d]: got \"\", want a name", where, i)
-		case err != nil:
-			return fmt.Errorf("%s[%d]: got %q, want a name or a pattern of path.Match", where, i, name)
 		case slices.Contains(list[:i], name):
 			return fmt.Errorf("%s[%d]: got %q twice, want each name once", where, i, name)
 		}

@@ -260,7 +260,7 @@ func (c Config) WithEnv(environ []string) (Config, error) {
 		for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
 			*list = append(*list, strings.TrimSpace(item))
 		}
-		if err := checkNames(name, *list); err != nil {
+		if err := checkPatterns(name, *list); err != nil {
 			return Config{}, fmt.Errorf("toolset: %w", err)
 		}
 	}

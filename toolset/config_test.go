@@ -133,6 +133,7 @@ func TestLoadSaysWhere(t *testing.T) {
 func TestAlternativesThatAreListed(t *testing.T) {
 	for _, text := range []string{
 		`{"tools": {"a": {"alternatives": ["b"]}}, "monitored": ["b"]}`,
+		`{"tools": {"a": {"alternatives": ["b["]}, "b[": {}}}`, // a name, not a pattern
 		`{"tools": {"a": {"alternatives": ["b"]}}, "monitored": ["*"]}`,
 		`{"tools": {"a": {"alternatives": ["b"]}}, "excluded": ["b"]}`,
 		`{"tools": {"a": {"alternatives": ["b", "c"]}, "b": {"alternatives": ["c"]}, "c": {}}}`,
