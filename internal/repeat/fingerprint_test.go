@@ -117,6 +117,33 @@ type (
 	numbers struct{ N big.Int }
 )
 
+// Structs with an embedded field that writes itself as JSON, and with it the whole struct.
+type (
+	label   struct{ text string }
+	dated   struct{ time.Time }
+	stamped struct { // is written as its Time
+		time.Time
+		Amount int
+	}
+	labelled struct { // is written as its label
+		*label
+		Amount int
+	}
+	deeper struct{ stamped }
+	owned  struct { // is written as itself
+		time.Time
+		Amount int
+	}
+	option[T any] struct {
+		dated
+		value T
+	}
+)
+
+func (l label) MarshalText() ([]byte, error)      { return []byte(l.text), nil }
+func (o owned) MarshalJSON() ([]byte, error)      { return json.Marshal(o.Amount) }
+func (o *option[T]) MarshalJSON() ([]byte, error) { return json.Marshal(o.value) }
+
 // deep returns a value that is nested so many times.
 func deep(levels int) (v any) {
 	for range levels {
@@ -158,6 +185,12 @@ func opaque() map[string]any {
 		"hidden, in an embedded": struct{ *hidden }{&hidden{Amount: handle{1}}},
 		"hidden far away":        &partly{Next: &partly{Any: []any{&handle{1}}}},
 		"an error":               errors.New("x"),
+		"written as a part":      stamped{Amount: 1},
+		"and pointed to":         &stamped{Amount: 1},
+		"and in a list":          []stamped{{Amount: 1}},
+		"and in a field":         struct{ S *stamped }{&stamped{Amount: 1}},
+		"and embedded":           deeper{stamped{Amount: 1}},
+		"written as a pointer":   labelled{&label{"x"}, 1},
 		"a reader":               strings.NewReader("x"),
 		"a number by value":      map[string]big.Int{"x": *big.NewInt(1)}, // whose MarshalJSON needs a pointer
 		"a field by value":       numbers{*big.NewInt(1)},
@@ -185,6 +218,9 @@ func TestValuesWithStateOfTheirOwn(t *testing.T) {
 	for name, v := range map[string]any{
 		"time":                time.Time{},
 		"time within":         struct{ At time.Time }{},
+		"time alone":          dated{},
+		"time and a method":   owned{},
+		"generic":             &option[int]{},
 		"number":              big.NewInt(1),
 		"numbers":             []big.Int{*big.NewInt(1)},
 		"a field pointed to":  &numbers{*big.NewInt(1)},
