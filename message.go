@@ -62,7 +62,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case b.Cause == "" || b.Cause.effect() == EffectHeal:
 			why = "this run sent the same call to " + dependency + " before, with the same result"
 			instead = "use the result you have"
-		case b.Cause.effect() == EffectCount: // other arguments do not end an outage, and may pay twice
+		case b.Cause.effect() == EffectCount, b.Cause == KindUnknown && t.SideEffects: // other arguments do not end an outage, and may pay twice
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
 			others = "other tools remain usable"
 			if t.SideEffects {

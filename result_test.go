@@ -262,6 +262,9 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"repeated in an outage", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindTimeout),
 			"pay was not executed: this run sent the same call before, and search-api did not answer in time. Other tools remain usable." +
 				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
+		{"repeated in doubt", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindUnknown),
+			"pay was not executed: this run sent the same call before, and search-api failed for unknown reasons. Other tools remain usable." +
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
 		{"repeated for good", downSearch, webSearch, func(e *toolcircuit.OpenError) {
 			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
 		},

@@ -97,8 +97,8 @@ func (p *Past) explain(h *Refusal, r *record) (what, usable, do string) {
 	default:
 		usable, do = "Other tools", "Go on without it for now."
 	}
-	if r.writes {
-		do = "Check whether an earlier call took effect."
+	if r.writes { // other arguments may pay twice
+		usable, do = "Other tools", "Check whether an earlier call took effect."
 	}
 	return what, usable, do
 }

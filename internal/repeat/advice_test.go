@@ -38,6 +38,9 @@ func TestAdvice(t *testing.T) {
 		"a write in doubt": {times(3, "*a:timeout"), "This or an earlier call of a failed in the same way, in a row: 3. " +
 			"Repeated at once with the same arguments it will be refused, for at most 60 s, until 14:01:00 UTC. " +
 			"Other tools remain usable. Check whether an earlier call took effect."},
+		"a write that failed for unknown reasons": {times(3, "*a:unknown=x"), "This or an earlier call of a failed in the same way, in a row: 3. " +
+			"Repeated at once with the same arguments it will be refused, for at most 60 s, until 14:01:00 UTC. " +
+			"Other tools remain usable. Check whether an earlier call took effect."},
 		"other outcomes since": {"a:not_found *b:invalid", "This or an earlier call of a failed in a way that a repeat cannot mend by itself: there is no such thing. " +
 			"Repeated at once with the same arguments it will be refused, for at most 10 s, until 14:00:10 UTC. " +
 			"Other arguments and other tools remain usable. Look for what there is, or create it first."},
