@@ -255,6 +255,11 @@ func TestNilArgumentsPanic(t *testing.T) {
 	require.Panics(t, func() { toolset.WrapResult(nil, "a", func(context.Context, int) (int, error) { return 0, nil }) })
 	require.Panics(t, func() { toolset.WrapResult[int, int](r.Set, "a", nil) })
 	require.Panics(t, func() { r.Allow(none, "a", nil) })
+	resultOf := func(ctx context.Context, s *toolset.Set) func() {
+		return func() { toolset.ResultOf(ctx, s, "a", 0, toolcircuit.Verdict{}, nil) }
+	}
+	require.PanicsWithValue(t, "toolset: ResultOf: the Set or ctx is nil", resultOf(none, r.Set))
+	require.PanicsWithValue(t, "toolset: ResultOf: the Set or ctx is nil", resultOf(r.ctx, nil))
 	require.PanicsWithValue(t, "toolset: Scope: ctx is nil", func() { toolset.Scope(none) })
 	require.PanicsWithValue(t, "toolset: IdempotencyKey: ctx is nil", func() { toolset.IdempotencyKey(none) })
 }

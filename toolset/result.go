@@ -15,6 +15,9 @@ import (
 // outcome has the same kind, or any kind if v is zero. The Advice of [DoResult] is about the very
 // call.
 func ResultOf[T any](ctx context.Context, s *Set, tool string, value T, v toolcircuit.Verdict, err error) (toolcircuit.Result[T], error) {
+	if s == nil || ctx == nil {
+		panic("toolset: ResultOf: the Set or ctx is nil")
+	}
 	return resultOf(ctx, s, tool, nil, value, v, err)
 }
 
