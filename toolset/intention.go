@@ -45,7 +45,8 @@ func WithIntention(ctx context.Context, id string) context.Context {
 //
 // Two equal payments in one run, both of them meant, need two intentions. Otherwise the second is
 // taken for another attempt at the first. An operation has only the key of its intention if its
-// context is a runtime's own type, or if it runs after [Set.Allow] without [Permit.Context].
+// context is a runtime's own type, or if it runs after [Set.Allow] without [Permit.Context]. In the
+// latter case a call inside another one has the key of that one.
 //
 // All processes with the same version of this module make the same key. Another version may make
 // another, so settle what is in doubt before an upgrade, or use an intention.

@@ -348,9 +348,9 @@ func (s *Set) Reset(tool string) error {
 }
 
 // SetOverride makes an operator's decision on a tool's dependency, in all present and future
-// scopes. It stays after Apply while a tool has that dependency. A tool that is not guarded is an
-// error, unless that is because of Config.Disabled alone: then the decision acts when Disabled
-// ends.
+// scopes. It stays after Apply while a tool that is not excluded has that dependency. A tool that
+// is not guarded is an error, unless that is because of Config.Disabled alone: then the decision
+// acts when Disabled ends.
 func (s *Set) SetOverride(tool string, o toolcircuit.Override) error {
 	switch o {
 	case toolcircuit.OverrideNone, toolcircuit.OverrideOpen, toolcircuit.OverrideClosed:
