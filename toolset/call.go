@@ -178,7 +178,7 @@ func (p *Permit) Context(ctx context.Context) context.Context {
 
 // Probe reports whether the outcome of this call decides whether the circuit closes. A caller can
 // renew its connection first.
-func (p *Permit) Probe() bool { return p.of.Probe() }
+func (p *Permit) Probe() bool { return p.member != nil && p.of.Probe() }
 
 // Do is [toolcircuit.Do] for a tool of a Set, with args as in [Set.Allow]. If the tool is not
 // guarded, op runs unless the [Session] of ctx refuses.

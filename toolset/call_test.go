@@ -231,6 +231,7 @@ func TestPermitsSettleAlike(t *testing.T) {
 			p = r.begin(tool)
 			var settling sync.WaitGroup
 			for range 4 {
+				settling.Go(func() { require.False(t, p.Probe()) })
 				settling.Go(func() {
 					v, _ := p.Settle(r.ctx, nil, err)
 					require.Contains(t, []toolcircuit.Verdict{first, {}}, v, "%s, %v", tool, err)
