@@ -61,8 +61,11 @@ func (p *Past) advise(w warning, h *Refusal, now time.Time) string {
 	until := "until a tool has changed something"
 	if !h.RetryAt.IsZero() {
 		left := (h.RetryAt.Sub(now) + time.Second - 1) / time.Second
-		end := h.RetryAt.UTC().Add(time.Second - 1)
-		until = fmt.Sprintf("for at most %d s, until %s", left, end.Format("15:04:05 MST"))
+		layout := "15:04:05 MST"
+		if left >= 24*60*60 {
+			layout = "2006-01-02 " + layout
+		}
+		until = fmt.Sprintf("for at most %d s, until %s", left, h.RetryAt.UTC().Add(time.Second-1).Format(layout))
 	}
 	what, usable, do := p.explain(h, w.about)
 	return fmt.Sprintf("This or an earlier call of %s %s. Repeated at once with the same arguments it will be refused, %s. %s remain usable. %s",

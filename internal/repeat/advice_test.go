@@ -3,6 +3,7 @@ package repeat_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,6 +110,15 @@ func TestAdviceIsOfTheCall(t *testing.T) {
 	r.play(times(3, "p:ok=1"))
 	require.Empty(t, r.past.AdviseTool("p", "not_found", r.now))
 	require.NotEmpty(t, r.past.AdviseTool("p", "slow", r.now), "which is an answer")
+}
+
+func TestAdviceForDaysHasTheDate(t *testing.T) {
+	l := limits
+	l.Pause = 48 * time.Hour
+	r := newRig(t, l)
+	r.play(times(3, "a:unknown=x"))
+	until := r.now.UTC().Add(l.Pause).Format("until 2006-01-02 15:04:05 UTC")
+	require.Contains(t, r.past.AdviseTool("a", "", r.now), "for at most 172800 s, "+until+".")
 }
 
 func TestAdviceIsBounded(t *testing.T) {
