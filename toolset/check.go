@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/internal/strict"
@@ -38,6 +39,9 @@ func (c Config) check() error {
 	} {
 		if f.bad {
 			return fmt.Errorf("%s: got %v, want 0 or more", f.name, f.got)
+		}
+		if d, ok := f.got.(time.Duration); ok && noUnit(d) {
+			return fmt.Errorf("%s: got %v, want 0 or at least 1ms", f.name, d)
 		}
 	}
 	if err := checkPolicy("default", c.Default); err != nil {
@@ -72,6 +76,9 @@ func (c Config) check() error {
 	}
 	return nil
 }
+
+// noUnit reports whether d is so short that its unit was forgotten.
+func noUnit(d time.Duration) bool { return 0 < d && d < time.Millisecond }
 
 // reached returns a function that reports whether a dependency belongs to any tool. Excluded tools
 // count, because they may come back.

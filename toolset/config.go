@@ -57,12 +57,12 @@ type Config struct {
 	MaxCircuits int `json:"maxCircuits,omitempty"`
 	// IdleAfter is the time between two looks at all circuits. Each new circuit looks at a few of
 	// them. A circuit that was not used since the look before and remembers nothing is dropped.
-	// Zero: 1h.
+	// Zero: 1h. At least 1ms.
 	IdleAfter time.Duration `json:"idleAfter,omitempty"`
 	// Hide says which tools [Visible] leaves out. Zero: HideNever.
 	Hide Hide `json:"hide,omitempty"`
 	// HideAtLeast is the length that a whole opening must have to hide a tool, because each change
-	// of the list costs the prompt cache. Zero: every opening hides.
+	// of the list costs the prompt cache. Zero: every opening hides. At least 1ms.
 	HideAtLeast time.Duration `json:"hideAtLeast,omitempty"`
 }
 

@@ -175,11 +175,13 @@ func TestA113AlternativesMayPointAtEachOther(t *testing.T) {
 
 func TestNewChecksWhatGoCodeWrote(t *testing.T) {
 	for want, c := range map[string]toolset.Config{
-		"default.cooldown: got -1ns, want":            {Default: &toolcircuit.Policy{Cooldown: -1}},
-		"dependencies.a.policy.jitter: got NaN, want": {Dependencies: map[string]toolset.Dependency{"a": {Policy: &toolcircuit.Policy{Jitter: math.NaN()}}}},
-		`tools.a.alternatives[0]: got "", want`:       {Tools: map[string]toolset.Tool{"a": {Alternatives: []string{""}}}},
-		"maxCircuits: got -1, want":                   {MaxCircuits: -1},
-		"idleAfter: got -1ns, want":                   {IdleAfter: -1},
+		"default.cooldown: got -1ns, want":              {Default: &toolcircuit.Policy{Cooldown: -1}},
+		"dependencies.a.policy.jitter: got NaN, want":   {Dependencies: map[string]toolset.Dependency{"a": {Policy: &toolcircuit.Policy{Jitter: math.NaN()}}}},
+		`tools.a.alternatives[0]: got "", want`:         {Tools: map[string]toolset.Tool{"a": {Alternatives: []string{""}}}},
+		"maxCircuits: got -1, want":                     {MaxCircuits: -1},
+		"idleAfter: got 60ns, want 0 or at least 1ms":   {IdleAfter: 60}, // no unit
+		"hideAtLeast: got 60ns, want 0 or at least 1ms": {HideAtLeast: 60},
+		"idleAfter: got -1ns, want":                     {IdleAfter: -1},
 	} {
 		_, err := toolset.New(c, toolset.Options{})
 		require.ErrorContains(t, err, want)

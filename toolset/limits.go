@@ -16,7 +16,7 @@ type Limits struct {
 	Calls int
 	// Time is how long after [Set.Session] calls may begin, in wall time of the Set's clock: the
 	// time in which the host sleeps counts. Calls under way go on, so give them a context that
-	// ends. Zero: no limit.
+	// ends. Zero: no limit. At least 1ms.
 	Time time.Duration
 	// Refused is the number of refused calls in one turn from which on blocked results say
 	// endTurn. If the run has used up its time or calls, a blocked result says so at once. Zero:
@@ -27,10 +27,10 @@ type Limits struct {
 	// 3.
 	Repeats int
 	// Pause is how long a call is held because of Repeats, from its latest outcome. It ends,
-	// because a run may outlast an outage. Zero: 1m.
+	// because a run may outlast an outage. Zero: 1m. At least 1ms.
 	Pause time.Duration
 	// Poll is the least time, from start to start, after which a call may get the same answer
-	// again, or look again for what was not there. Zero: 10s.
+	// again, or look again for what was not there. Zero: 10s. At least 1ms.
 	Poll time.Duration
 	// Copies caps the equal calls under way. The next one is refused. Zero: 8.
 	Copies int
@@ -64,6 +64,14 @@ func (l Limits) withDefaults() (Limits, error) {
 	} {
 		if f.value < 0 {
 			return l, fmt.Errorf("toolset: Session: Limits.%s: got %d, want 0 or more", f.name, f.value)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"Time", l.Time}, {"Pause", l.Pause}, {"Poll", l.Poll}} {
+		if noUnit(f.value) {
+			return l, fmt.Errorf("toolset: Session: Limits.%s: got %v, want 0 or at least 1ms", f.name, f.value)
 		}
 	}
 	l.Calls = cmp.Or(l.Calls, math.MaxInt)

@@ -118,6 +118,10 @@ func TestSessionChecksItsArguments(t *testing.T) {
 		_, err := r.Session("run", l)
 		require.ErrorContains(t, err, "Limits."+name+": got -1, want 0 or more")
 	}
+	for name, l := range map[string]toolset.Limits{"Time": {Time: 60}, "Pause": {Pause: 60}, "Poll": {Poll: 60}} { // no unit
+		_, err := r.Session("run", l)
+		require.ErrorContains(t, err, "Limits."+name+": got 60ns, want 0 or at least 1ms")
+	}
 	_, err := r.Session("", toolset.Limits{})
 	require.ErrorContains(t, err, "runID is empty")
 	_, err = r.Session("run", toolset.Limits{
