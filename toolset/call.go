@@ -21,15 +21,15 @@ type Permit struct {
 	tool    string
 	member  *member            // nil: the tool is not guarded
 	session *call              // nil: no session
-	of      toolcircuit.Permit // of a tool that is not guarded: zero until it judged
+	of      toolcircuit.Permit // zero until the outcome is judged, if the tool is not guarded
 }
 
 // The phases of a Permit.
 const (
 	running uint32 = iota
 	over           // Settle or Release was called
-	healed         // settled as ok, while of is zero; only for a tool that is not guarded
-	judged         // of knows the verdict; only for a tool that is not guarded
+	healed         // then, if the tool is not guarded: settled as ok, and of is zero
+	judged         // the same: of knows the verdict
 )
 
 // Allow asks for one call of a tool in two steps, for code that [Do] cannot enclose:
