@@ -65,7 +65,7 @@ func message(b Blocked, e *OpenError, t *Tool) string {
 		case b.Cause.effect() == EffectCount, b.Cause == KindUnknown && t.SideEffects: // other arguments do not end an outage, and may pay twice
 			why = "this run sent the same call before, and " + dependency + " " + plain(b.Cause)
 			others = "other tools remain usable"
-			if t.SideEffects {
+			if t.SideEffects && b.Cause != KindRateLimited { // which had no effect
 				instead = "check whether an earlier call took effect"
 			}
 		default:

@@ -265,6 +265,9 @@ func TestMessageOfRefusal(t *testing.T) {
 		{"repeated in doubt", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindUnknown),
 			"pay was not executed: this run sent the same call before, and search-api failed for unknown reasons. Other tools remain usable." +
 				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
+		{"repeated against a limit", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindRateLimited),
+			"pay was not executed: this run sent the same call before, and search-api limited the rate of calls. Other tools remain usable." +
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Answer without it and say what is missing."},
 		{"repeated for good", downSearch, webSearch, func(e *toolcircuit.OpenError) {
 			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
 		},

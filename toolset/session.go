@@ -485,7 +485,7 @@ func note[T any](ctx context.Context, s *Set, tool string, c *call, v toolcircui
 	switch result.Status {
 	case toolcircuit.StatusBlocked:
 		result.BlockedCalls = r.refused
-		result.EndTurn = r.closed || r.stop.Reason != "" || r.refused >= r.limits.Refused
+		result.EndTurn = r.closed || r.stop.Reason != ""
 	case toolcircuit.StatusOK, toolcircuit.StatusFailed:
 		if c != nil {
 			result.Advice = r.past.Advise(c.ID, s.clock.Now())

@@ -694,3 +694,17 @@ func TestMemoryOfASession(t *testing.T) {
 		})
 	}
 }
+
+// A result says endTurn while StopReason has a reason: a loop that looks at either ends.
+func TestEndTurnIsStopReason(t *testing.T) {
+	a := newAgent(t, guarded, toolset.Limits{Calls: 1, Refused: 2})
+	p := a.begin("a")
+	for range 3 {
+		require.True(t, a.blocked("a", `2`, budget).EndTurn)
+	}
+	p.Release() // which gives the call back
+	require.Zero(t, a.run.StopReason())
+	refused, err := toolset.ResultOf(a.ctx, a.Set, "a", 0, toolcircuit.Verdict{}, error(&toolcircuit.OpenError{Reason: toolcircuit.ReasonBusy}))
+	require.NoError(t, err)
+	require.False(t, refused.EndTurn)
+}

@@ -400,6 +400,7 @@ type CircuitSnapshot struct {
 func (s *Set) Snapshot() Snapshot {
 	p := s.inForce()
 	snap := Snapshot{
+		Circuits:   []CircuitSnapshot{}, // as JSON a list, not null
 		Disabled:   p.config.Disabled,
 		Forgotten:  s.forgotten.Load(),
 		HookPanics: s.hookPanics.Load(),

@@ -1111,3 +1111,9 @@ func TestConfigIsACopy(t *testing.T) {
 	r.trip("b")
 	require.Equal(t, []string{"a"}, r.refused("b").Alternatives)
 }
+
+func TestSnapshotOfNothing(t *testing.T) {
+	text, err := json.Marshal(newRig(t, toolset.Config{}, toolset.Options{}).Snapshot())
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"circuits":[]`)
+}

@@ -6,6 +6,7 @@
 package repeat
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"hash"
@@ -44,8 +45,9 @@ const maxResult = 16 << 20
 //   - nesting deeper than maxDepth
 //   - a struct that holds something that its JSON does not show
 //
-// A [json.RawMessage] is the text itself. Any other value is encoded first. The whole of the
-// arguments counts, however large they are.
+// A [json.RawMessage] is the text itself. An empty one is null: so a model may call a tool without
+// parameters. Any other value is encoded first. The whole of the arguments counts, however large
+// they are.
 func Arguments(args any, names ...string) Digest {
 	c := canons.Get().(*canon)
 	defer canons.Put(c)
@@ -60,6 +62,8 @@ func Arguments(args any, names ...string) Digest {
 			return Digest{}
 		}
 		text = c.encoded.Bytes()
+	} else if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("null")
 	}
 	if !c.read(text, given) {
 		return Digest{}

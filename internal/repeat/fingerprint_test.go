@@ -46,7 +46,7 @@ func TestEqualArguments(t *testing.T) {
 		{json.RawMessage(`"\ufffd"`), json.RawMessage("\"\ufffd\""), "\ufffd"},
 		{`\ufffd`, json.RawMessage(`"\\ufffd"`)},
 		{"\u2028", json.RawMessage(`"\u2028"`)},
-		{nil, json.RawMessage(nil), json.RawMessage(`null`), (*int)(nil)},
+		{nil, json.RawMessage(nil), json.RawMessage(`null`), (*int)(nil), json.RawMessage(``), json.RawMessage(" \n")},
 		{map[string]any{}, json.RawMessage(`{}`), struct{}{}},
 		{[]any{}, json.RawMessage(`[]`)},
 	} {
@@ -204,7 +204,7 @@ func TestArgumentsThatEqualNothing(t *testing.T) {
 	require.Equal(t, none, repeat.Arguments("a\xff"), "invalid UTF-8")
 	require.Equal(t, none, repeat.Arguments(map[string]int{"a\xff": 1}), "invalid UTF-8, as key")
 	for _, text := range []string{
-		``, ` `, `{`, `1 2`, `[1,]`, `[,]`, `{"a":1,}`, `{,}`, `{"a"}`, `{"a":}`, `{a:1}`, `tru`, `truee`, `nul`, `01`, `-`, `+1`, `.5`, `1.`, `1e`, `1e+`, `-x`,
+		`{`, `1 2`, `[1,]`, `[,]`, `{"a":1,}`, `{,}`, `{"a"}`, `{"a":}`, `{a:1}`, `tru`, `truee`, `nul`, `01`, `-`, `+1`, `.5`, `1.`, `1e`, `1e+`, `-x`,
 		`"`, `"\`, `"\x"`, `"\u12"`, `"\u12g4"`, "\"\n\"", `]`, `}`, `[}`, `{]`, `[1 2]`, `{"a":1 "b":2}`,
 		`{"a":1,"b":1,"a":1}`, `[{"a":1,"\u0061":2}]`, `{"b":1,"a":1,"b":1}`, `{"a":1,"a":1}`,
 		"\"a\xff\"", `"\ud83d"`, `"\ud83d\u0041"`, `"\ude00\ud83d"`, `"\ud83d\ud83d"`, `"\ud83dx"`, `"\ud83d\n"`,
