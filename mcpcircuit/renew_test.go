@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -425,6 +426,64 @@ func TestReconnectThatNeverReturns(t *testing.T) {
 		healthy(t, session, "search")
 		require.Equal(t, 1, sessions(x.server), "of five")
 	})
+}
+
+// However many calls and lists wait for a renewal that fails, it is one failure of the server, also
+// when the first of them has left.
+func TestFailedRenewalIsOneFailure(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dial  func(context.Context) error
+		kind  toolcircuit.Kind
+		takes time.Duration
+		state toolcircuit.State
+	}{
+		"fails": {func(context.Context) error { time.Sleep(20 * time.Second); return errors.New("down") }, "unavailable", 20 * time.Second, open},
+		"hangs": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "timeout", 30 * time.Second, closed},
+		"401": {func(context.Context) error {
+			time.Sleep(20 * time.Second)
+			return &toolcircuit.HTTPError{StatusCode: 401}
+		}, "ok", 20 * time.Second, closed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, tools := newRenewing(t, everything, legacy, "search")
+				session := x.session()
+				x.kill()
+				synctest.Wait()
+				x.dial = tt.dial
+				ask := func(ctx context.Context) {
+					res, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "search", Arguments: in{}})
+					if ctx.Err() != nil || tt.kind == "ok" {
+						require.Error(t, err)
+						return
+					}
+					require.NoError(t, err)
+					require.Contains(t, text(res), `"dependency":"mcp:web"`)
+				}
+				for attempt := 0; attempt < 2 && x.state("mcp:web") == closed; attempt++ {
+					start := time.Now()
+					var wg sync.WaitGroup
+					impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+					wg.Go(func() { ask(impatient) })
+					synctest.Wait()
+					for range 10 {
+						wg.Go(func() { ask(t.Context()) })
+						wg.Go(func() { _, _ = session.ListTools(t.Context(), nil) })
+					}
+					wg.Wait()
+					cancel()
+					require.Equal(t, tt.takes, time.Since(start))
+					require.EqualValues(t, attempt+1, x.dials.Load())
+					counted := slices.DeleteFunc(x.kinds("mcp:web"), func(k toolcircuit.Kind) bool { return k == "rejected" })
+					require.Equal(t, slices.Repeat([]toolcircuit.Kind{tt.kind}, attempt+1), counted)
+					require.Equal(t, tt.state, x.state("mcp:web"))
+					time.Sleep(time.Second)
+					x.add(time.Second)
+				}
+				require.Zero(t, tools["search"].calls.Load())
+			})
+		})
+	}
 }
 
 // sessions returns how many clients a server has.

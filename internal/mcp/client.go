@@ -329,17 +329,23 @@ func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (
 		return err
 	case x.Circuit == nil:
 		return &unrenewed{err, true}
-	case toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}).Kind == toolcircuit.KindUnauthorized:
-		v.entry.Settle(ctx, nil, nil) // it answered, and whoever calls has to do something
+	}
+	var attempt *failure
+	news := errors.As(err, &attempt) && attempt.news(x.Circuit)
+	own := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}).Kind == toolcircuit.KindUnauthorized
+	switch wait, early := x.Line.Pause(); {
+	case !news && !v.entry.Probe(): // one attempt is one outcome, however many wait for it
+		v.entry.Release()
+	case own: // it answered, and whoever calls has to do something
+		v.entry.Settle(ctx, nil, nil)
+	case early:
+		v.entry.Settle(ctx, nil, toolcircuit.RetryAfter(Unanswered(err), wait))
+	default:
+		v.entry.Settle(ctx, nil, toolcircuit.Fault(Unanswered(err)))
+	}
+	if own {
 		return &unrenewed{err, true}
 	}
-	failure := Unanswered(err)
-	if wait, early := x.Line.Pause(); early {
-		failure = toolcircuit.RetryAfter(failure, wait)
-	} else {
-		failure = toolcircuit.Fault(failure)
-	}
-	v.entry.Settle(ctx, nil, failure)
 	again := new(visit[S])
 	if refusal := x.allow(ctx, again, counted); refusal != nil {
 		return refusal

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/toolcircuit/toolcircuit"
 )
 
 // Line is the connection that a host uses, which outlives its sessions, of type S. It is made with
@@ -32,7 +34,7 @@ type Line[S comparable] struct {
 	failing  time.Time // since when Renew has failed, if failures > 0
 	failures int       // of Renew in a row
 	pause    time.Time // until when Renew is not called again
-	err      error     // of the last Renew
+	failed   *failure  // of the last Renew
 	attempt  *attempt
 }
 
@@ -42,6 +44,20 @@ type attempt struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Renew has returned, or its context has ended
 	err    error         // once done is closed
+}
+
+// failure is the error of one attempt, for all who waited for it.
+type failure struct {
+	error
+	known sync.Map // the circuits that know of it
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// news reports whether a circuit does not know of the failure yet, once for each circuit.
+func (f *failure) news(c *toolcircuit.ToolCircuit) bool {
+	_, known := f.known.LoadOrStore(c, true)
+	return !known
 }
 
 // NewLine returns a line whose first session is s.
@@ -123,7 +139,7 @@ func (l *Line[S]) Await(ctx context.Context, now bool) (s S, gen int, err error)
 		case l.closed:
 			err = ErrClosed
 		case a == nil && !now && time.Now().Before(l.pause):
-			err = l.err
+			err = l.failed
 		case a == nil:
 			a = l.begin(ctx)
 		}
@@ -191,10 +207,11 @@ func (l *Line[S]) end(a *attempt, heir S, err error) {
 		return
 	}
 	defer close(a.done)
-	l.attempt, a.err = nil, err
+	l.attempt = nil
 	switch {
 	case err != nil:
-		l.err = err
+		l.failed = &failure{error: err}
+		a.err = l.failed
 		if l.failures == 0 {
 			l.failing = a.began
 		}
