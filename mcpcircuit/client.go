@@ -93,8 +93,9 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 // once sends a request that belongs to its session, dead or not, as it is.
 func (x *exchange) once(ctx context.Context) (mcp.Result, error) {
 	h := new(shared.Hint)
-	s, _, _ := x.Line.Now()
+	s, gen, _ := x.Line.Now()
 	res, err := x.Send(shared.WithHint(ctx, h), s)
+	x.Line.Note(gen, h)
 	if err != nil {
 		err = h.Read(ctx, err, signs(err)).Err
 	}

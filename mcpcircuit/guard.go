@@ -222,8 +222,13 @@ func (g *Guard) serve(ctx context.Context, tools *annotations, next mcp.MethodHa
 // keeps both for the guard, so that a circuit judges by code. It also notes a response that broke
 // off.
 //
-// A request without a response counts as a failure to reach the server. If base fails for another
-// reason, such as a missing token, let it return the error as [toolcircuit.Benign].
+// A request without a response counts as a failure to reach the server. So does a request for which
+// there is no token, whether the SDK's OAuthHandler fails or base does. If base does not read the body
+// of a request, the request was not sent: the call is none of the run's, and says nothing against the
+// tool. To say nothing against the server either, base returns the error as [toolcircuit.Benign].
+//
+// The SDK asks the token source of an OAuthHandler without the call's context and under a lock. A token
+// endpoint that hangs so holds up all calls. Give the HTTP client of the handler a Timeout.
 //
 // The SDK gives a session up for good after any failure except 429, 500, 502, 503 and 504. Other
 // requests under way on the session then get an error that is not theirs. So the RoundTripper hands

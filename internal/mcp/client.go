@@ -117,14 +117,7 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 	}
 	kind := x.settle(ctx, v, r, x.callTimeout(ctx, tool), before, neverAnswered)
 	switch {
-	case r.Answered:
-		value, seen := judge(res, r.Err)
-		verdict, _ := permit.Settle(ctx, value, seen)
-		if r.Err == nil {
-			told = advised(ctx, x.Set, tool, verdict)
-		}
-		return res, told, false, r.Err
-	case r.Unsent && !r.Gone: // its time was over before
+	case r.Barred && (r.Answered || x.Circuit != nil), r.Unsent && !r.Gone && !r.Answered:
 		permit.Release()
 		var late, outer *toolcircuit.CallTimeoutError
 		errors.As(context.Cause(ctx), &outer)
@@ -132,6 +125,13 @@ func (x *Exchange[S, R]) once(ctx context.Context, tool string, args any, judge 
 			r.Err = &toolcircuit.CallTimeoutError{Dependency: late.Dependency, After: late.After, Err: r.Err}
 		}
 		return res, nil, false, r.Err
+	case r.Answered:
+		value, seen := judge(res, r.Err)
+		verdict, _ := permit.Settle(ctx, value, seen)
+		if r.Err == nil {
+			told = advised(ctx, x.Set, tool, verdict)
+		}
+		return res, told, false, r.Err
 	case x.Circuit == nil, kind == toolcircuit.KindTimeout, kind == toolcircuit.KindDeadline, kind == toolcircuit.KindUnknown:
 		_, err = permit.Settle(ctx, nil, r.Err)
 	default:
@@ -196,6 +196,7 @@ func (x *Exchange[S, R]) Forward(ctx context.Context) (res R, err error) {
 func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Reading) {
 	h := &Hint{Shield: x.Shield}
 	res, err := x.Send(WithHint(ctx, h), v.session)
+	x.Line.Note(v.gen, h)
 	if err == nil {
 		r.Answered = true
 	} else {
@@ -203,6 +204,7 @@ func (x *Exchange[S, R]) send(ctx context.Context, v *visit[S]) (res R, r Readin
 		if _, gen, _ := x.Line.Now(); gen != v.gen { // it was replaced, and closed for that
 			signs.Ended = false
 		}
+		signs.HTTP = x.Line.byHTTP(v.gen)
 		r = h.Read(ctx, err, signs)
 	}
 	if r.Missing && x.Missing != nil {

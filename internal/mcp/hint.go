@@ -24,7 +24,8 @@ type Hint struct {
 	unsent   bool // it waited in vain for its turn
 	written  bool // all of it
 	answered bool
-	http     bool // it went out as an HTTP request
+	http     bool // it went to the HTTP client's transport
+	over     bool // it was not sent, and must not be any more
 	session  bool // with the id of a session
 	status   int  // of its last response, 0: none yet
 	refusal  error
@@ -103,6 +104,7 @@ type Signs struct {
 	Unsent   bool // it was closed before anything was sent
 	Ended    bool // by the host, which is done with it
 	Tracked  bool // nothing is sent of which the Hint does not know
+	HTTP     bool // nothing is sent except by [Transport]
 }
 
 // Reading is what the error of a request means for its delivery.
@@ -114,6 +116,7 @@ type Reading struct {
 	Doubtful bool  // a 400: Gone if the session is to blame, and then not executed
 	Missing  bool  // a 404: Gone
 	Stuck    bool  // the server did not even read it in time
+	Barred   bool  // it was surely not executed for want of a connection or a token
 }
 
 // Read returns what an error of a request means, by the transport first and by the SDK second.
@@ -128,25 +131,31 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 	if text, ok := strings.CutSuffix(err.Error(), http.StatusText(http.StatusServiceUnavailable)); ok && h.status >= 400 && h.status != http.StatusServiceUnavailable {
 		err = &renamed{err, text + h.refusal.Error()}
 	}
+	barred := h.status == 0 && (h.http && !h.sent || s.HTTP && !h.http)
 	switch {
 	case h.missing():
 		return Reading{Err: Lost(err), Gone: true, Unsent: true, Missing: true}
 	case h.doubts():
 		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: true, Doubtful: true}
 	case h.status >= 400:
-		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status)}
+		noToken := (h.status == 401 || h.status == 403) && (s.Rejected || ctx.Err() != nil) // the SDK asked for one
+		return Reading{Err: &With{Err: err, Known: h.refusal}, Answered: h.coded || serves(h.status), Barred: noToken}
+	case ctx.Err() != nil && barred:
+		h.over = true
+		return Reading{Err: err, Barred: true}
 	case ctx.Err() != nil:
 		return Reading{Err: err, Unsent: h.unsent || s.Tracked && !h.sent, Stuck: h.unsent || h.sent && !h.http && !h.written}
 	case s.Answer, h.answered, s.Rejected && h.status > 0:
 		return Reading{Err: err, Answered: true}
 	case s.Ended && !h.sent && !h.http:
 		return Reading{Err: err, Unsent: true}
-	case s.Closed && !h.http:
+	case s.Closed && !h.http && !(s.HTTP && s.Rejected):
 		return Reading{Err: Lost(err), Gone: true, Unsent: s.Unsent && !h.sent}
 	case h.status > 0 && h.end != nil:
 		return Reading{Err: &With{Err: err, Known: h.end}}
 	case h.http || s.Rejected || isURL(err):
-		return Reading{Err: Unanswered(err)}
+		h.over = barred
+		return Reading{Err: Unanswered(err), Barred: barred}
 	}
 	return Reading{Err: err}
 }
@@ -162,6 +171,12 @@ func (h *Hint) doubtful() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.missing() || h.doubts()
+}
+
+func (h *Hint) byHTTP() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.http
 }
 
 // Served reports whether a response proves that the server is there.

@@ -103,6 +103,10 @@ func TestReadWithoutResponse(t *testing.T) {
 		"answer":                    {(*Hint).Answered, Signs{}, Reading{Err: closed, Answered: true}},
 		"rejected, nothing known":   {func(*Hint) {}, Signs{Rejected: true}, Reading{Err: Lost(closed)}},
 		"somebody else's error":     {func(*Hint) {}, Signs{}, Reading{Err: closed}},
+		"closed, over HTTP":         {func(*Hint) {}, Signs{HTTP: true, Closed: true, Unsent: true}, Reading{Err: Lost(closed), Gone: true, Unsent: true}},
+		"no token":                  {func(*Hint) {}, Signs{HTTP: true, Rejected: true, Closed: true}, Reading{Err: Lost(closed), Barred: true}},
+		"no connection":             {func(h *Hint) { post(h) }, Signs{}, Reading{Err: Lost(closed), Barred: true}},
+		"cut off":                   {func(h *Hint) { _, _ = io.ReadAll(post(h)) }, Signs{}, Reading{Err: Lost(closed)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := new(Hint)
@@ -110,6 +114,27 @@ func TestReadWithoutResponse(t *testing.T) {
 			require.Equal(t, tt.want, h.Read(t.Context(), closed, tt.signs))
 		})
 	}
+}
+
+// post notes an HTTP request, and returns the body that its transport reads.
+func post(h *Hint) io.Reader {
+	req, err := http.NewRequest(http.MethodPost, "http://localhost", strings.NewReader("call"))
+	if err != nil {
+		panic(err)
+	}
+	return h.request(req).Body
+}
+
+// What was read as not sent is not sent later.
+func TestNotSentLater(t *testing.T) {
+	h := new(Hint)
+	body := post(h)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, Reading{Err: ctx.Err(), Barred: true}, h.Read(ctx, ctx.Err(), Signs{}))
+	text, err := io.ReadAll(body)
+	require.Error(t, err)
+	require.Empty(t, text)
 }
 
 // A pipe takes a message at a time. Who waits, and who is being sent, leaves with the context.

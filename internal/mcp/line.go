@@ -30,6 +30,7 @@ type Line[S comparable] struct {
 	dead     bool // the session is known to be gone
 	closed   bool
 	answered bool      // it has answered a call
+	http     bool      // it sends by Transport
 	doubted  time.Time // when a 400 last ended a session, if nothing was answered since
 	failing  time.Time // since when Renew has failed, if failures > 0
 	failures int       // of Renew in a row
@@ -111,6 +112,22 @@ func (l *Line[S]) Answered(gen int) {
 	if gen == l.gen && !l.dead {
 		l.answered, l.doubted = true, time.Time{}
 	}
+}
+
+// Note notes whether the session of a generation sends by [Transport], once a request has been sent.
+func (l *Line[S]) Note(gen int, h *Hint) {
+	if !h.byHTTP() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.http = l.http || gen == l.gen
+}
+
+func (l *Line[S]) byHTTP(gen int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.http && gen == l.gen
 }
 
 // Pause returns how long to wait until the next attempt to renew the session, and whether attempts
@@ -223,7 +240,7 @@ func (l *Line[S]) end(a *attempt, heir S, err error) {
 	default:
 		old := l.session
 		l.session, l.gen = heir, l.gen+1
-		l.dead, l.answered = false, false
+		l.dead, l.answered, l.http = false, false, false
 		if old != heir {
 			go l.Retire(old)
 		}

@@ -34,8 +34,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPost { // a stream that goes on: its POST may have been executed
 		h = nil
 	}
-	h.request(req)
-	resp, err := t.base.RoundTrip(req)
+	resp, err := t.base.RoundTrip(h.request(req))
 	if err != nil {
 		return resp, err
 	}
@@ -110,15 +109,47 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// request notes that the request goes out.
-func (h *Hint) request(req *http.Request) {
+// request notes that the request goes to the transport. It returns the request to send, which is sent
+// when its body is read.
+func (h *Hint) request(req *http.Request) *http.Request {
 	if h == nil {
-		return
+		return req
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sent, h.http, h.session = true, true, req.Header.Get("Mcp-Session-Id") != ""
+	h.http, h.session = true, req.Header.Get("Mcp-Session-Id") != ""
 	h.status, h.refusal, h.coded, h.end, h.answered = 0, nil, false, nil, false
+	if req.Body == nil || req.Body == http.NoBody {
+		h.sent = true
+		return req
+	}
+	own := *req
+	own.Body = outgoing{req.Body, h}
+	if again := req.GetBody; again != nil {
+		own.GetBody = func() (io.ReadCloser, error) {
+			b, err := again()
+			return outgoing{b, h}, err
+		}
+	}
+	return &own
+}
+
+// outgoing is the body of a request. Without it the server has no message.
+type outgoing struct {
+	io.ReadCloser
+	hint *Hint
+}
+
+// Read notes that the request is sent, unless its caller has been told that it was not.
+func (o outgoing) Read(p []byte) (int, error) {
+	o.hint.mu.Lock()
+	over := o.hint.over
+	o.hint.sent = o.hint.sent || !over
+	o.hint.mu.Unlock()
+	if over {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	return o.ReadCloser.Read(p)
 }
 
 // respond notes a response.
