@@ -101,16 +101,6 @@ func (x *sessions) each(of *receiver, f func(*session)) {
 	}
 }
 
-// writes returns the names of those tools of a page that have side effects by their annotations.
-func writes(page *mcp.ListToolsResult, name func(string) string) (names []string) {
-	for _, t := range page.Tools {
-		if t != nil && t.Annotations != nil && !t.Annotations.ReadOnlyHint && !t.Annotations.IdempotentHint {
-			names = append(names, name(t.Name))
-		}
-	}
-	return names
-}
-
 // annotations are those of a server's tools, which it is asked for when a tool is first called.
 type annotations struct {
 	mu    sync.Mutex
@@ -139,7 +129,7 @@ func (a *annotations) learn(ctx context.Context, g *Guard, next mcp.MethodHandle
 		if !ok {
 			return
 		}
-		g.servers.Raise(g.set, writes(page, shared.ToolName)...)
+		g.listed(nil, page, shared.ToolName)
 		a.mu.Lock()
 		for _, t := range page.Tools {
 			if t != nil && len(a.asked) < maxPages {

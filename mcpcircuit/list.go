@@ -26,7 +26,7 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if x.Circuit == nil {
 		res, err := x.Forward(ctx)
 		if page, ok := pageIn(res, err); ok {
-			x.servers.Raise(x.set, writes(page, x.name)...)
+			x.listed(x.Exchange.Server, page, x.name)
 			return uncached(x.visible(ctx, page, x.name)), nil
 		}
 		return res, err
@@ -38,8 +38,9 @@ func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	res, down, err := x.Fetch(ctx)
 	page, ok := pageIn(res, err)
 	if ok {
-		x.servers.Raise(x.set, writes(page, x.name)...)
-		x.remember(key, page)
+		if text := x.listed(x.Exchange.Server, page, x.name); text != nil { // the caller may write into the page
+			x.session.remember(key, text)
+		}
 	} else if down {
 		page, ok = x.last(key, err)
 	}
@@ -61,16 +62,15 @@ func pageIn(res mcp.Result, err error) (*mcp.ListToolsResult, bool) {
 	return page, ok && page != nil && err == nil
 }
 
-// remember keeps a page as text, because the caller may write into the page.
-func (x *exchange) remember(key pageKey, page *mcp.ListToolsResult) {
-	for _, t := range page.Tools {
-		if t != nil {
-			x.servers.Saw(x.name(t.Name), x.Exchange.Server)
-		}
+// listed notes what a page of a list says, and returns the page as text, nil if it has none. at is the
+// server, nil on the server's own end.
+func (g *Guard) listed(at *shared.Server, page *mcp.ListToolsResult, name func(string) string) []byte {
+	text, err := json.Marshal(page)
+	if err != nil {
+		return nil
 	}
-	if text, err := json.Marshal(page); err == nil {
-		x.session.remember(key, text)
-	}
+	g.servers.Listed(g.set, at, text, name)
+	return text
 }
 
 // last returns the page to stand in where listing failed with err. Without a copy that is the empty

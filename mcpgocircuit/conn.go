@@ -438,11 +438,7 @@ func (c *Conn) list(ctx context.Context, x *shared.Exchange[link, *transport.JSO
 // note notes what a new session must be told again, and what a list says of tools.
 func (c *Conn) note(req transport.JSONRPCRequest, res *transport.JSONRPCResponse) {
 	if req.Method == shared.ListTools {
-		writes := shared.Writes(res.Result)
-		for i, tool := range writes {
-			writes[i] = shared.ToolName(c.guard.Name(c.server.Name, tool))
-		}
-		c.guard.servers.Raise(c.guard.set, writes...)
+		c.guard.servers.Listed(c.guard.set, c.server, res.Result, func(tool string) string { return c.guard.Name(c.server.Name, tool) })
 		return
 	}
 	c.mu.Lock()

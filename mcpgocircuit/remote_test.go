@@ -130,6 +130,22 @@ func TestListWhileTheServerIsDown(t *testing.T) {
 	}
 }
 
+// A tool that the same dead server has listed is no alternative.
+func TestAlternativesElsewhere(t *testing.T) {
+	for _, version := range versions {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(nil, tools{"search": returns(fine, nil), "listed": returns(fine, nil)})
+			r := newRemote(t, s, version, aMinute+`,"tools":{"search":{"alternatives":["listed","unseen"]}}`)
+			require.Equal(t, []string{"listed", "search"}, list(t, r.Client))
+			r.down.Store(true)
+			_, err := r.call(t.Context(), request("search"))
+			require.Error(t, err)
+			res, err := r.call(t.Context(), request("search"))
+			require.Equal(t, []string{"unseen"}, requireBlocked(t, res, err).Alternatives)
+		})
+	}
+}
+
 // A listing that its caller leaves is the caller's error, though a list is at hand.
 func TestCallerLeavesAListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -57,28 +57,6 @@ func IsBlocked(meta any) bool {
 	return m["status"] == string(toolcircuit.StatusBlocked)
 }
 
-// Writes returns the names of those tools in a page of a list that have side effects by their
-// annotations: neither read-only nor idempotent, as the protocol's defaults are too. A tool without
-// annotations says nothing.
-func Writes(page json.RawMessage) (names []string) {
-	var list struct {
-		Tools []struct {
-			Name        string `json:"name"`
-			Annotations *struct {
-				ReadOnly   bool `json:"readOnlyHint"`
-				Idempotent bool `json:"idempotentHint"`
-			} `json:"annotations"`
-		} `json:"tools"`
-	}
-	_ = json.Unmarshal(page, &list)
-	for _, t := range list.Tools {
-		if t.Annotations != nil && !t.Annotations.ReadOnly && !t.Annotations.Idempotent {
-			names = append(names, t.Name)
-		}
-	}
-	return names
-}
-
 // Hides reports whether a Set hides tools at all.
 func Hides(set *toolset.Set) bool {
 	c := set.Config()

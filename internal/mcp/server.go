@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,33 @@ func (s *Servers) Saw(tool string, at *Server) {
 		s.homes = make(map[string]*Server)
 	}
 	Put(s.homes, tool, at, maxHomes)
+}
+
+// Listed notes what a page of a list says: which tools are at a server, unless at is nil, and which have
+// side effects by their annotations: neither read-only nor idempotent, as the protocol's defaults are
+// too. A tool without annotations says nothing. name returns the Set's name of a tool.
+func (s *Servers) Listed(set *toolset.Set, at *Server, page json.RawMessage, name func(string) string) {
+	var list struct {
+		Tools []struct {
+			Name        string `json:"name"`
+			Annotations *struct {
+				ReadOnly   bool `json:"readOnlyHint"`
+				Idempotent bool `json:"idempotentHint"`
+			} `json:"annotations"`
+		} `json:"tools"`
+	}
+	_ = json.Unmarshal(page, &list)
+	var writes []string
+	for _, t := range list.Tools {
+		tool := ToolName(name(t.Name))
+		if at != nil && tool != "" {
+			s.Saw(tool, at)
+		}
+		if t.Annotations != nil && !t.Annotations.ReadOnly && !t.Annotations.Idempotent {
+			writes = append(writes, tool)
+		}
+	}
+	s.Raise(set, writes...)
 }
 
 // Raise notes that tools have side effects by their annotations, which holds where the config does
