@@ -1,7 +1,5 @@
 package mcpcircuit
 
-//lint:file-ignore SA1019 a session that is renewed keeps its log level while the SDK has one
-
 import (
 	"context"
 	"errors"
@@ -60,21 +58,11 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 	if method == shared.CallTool || method == shared.ListTools {
 		x.Shield = shared.ShieldCall
 	}
-	switch p := req.GetParams().(type) {
-	case *mcp.CallToolParams:
-		if p == nil || method != shared.CallTool {
-			break
-		}
+	if p, _ := req.GetParams().(*mcp.CallToolParams); p != nil && method == shared.CallTool {
 		if tool := x.name(p.Name); g.set.Guards(tool) {
 			x.Circuit = server.Circuit(ctx, g.set)
 			return resultOf(x.Call(ctx, tool, p.Arguments, judged))
 		}
-	case *mcp.SetLoggingLevelParams, *mcp.SubscribeParams, *mcp.UnsubscribeParams:
-		res, err := x.Forward(ctx)
-		if err == nil {
-			x.session.note(p)
-		}
-		return res, err
 	}
 	switch {
 	case method == shared.ListTools:
@@ -87,7 +75,9 @@ func (g *Guard) send(ctx context.Context, host *mcp.ClientSession, r *receiver, 
 	case host.InitializeResult() == nil, strings.HasPrefix(method, "notifications/"):
 		return x.once(ctx)
 	}
-	return x.Forward(ctx)
+	return x.Forward(ctx, func(_ mcp.Result, gen int) bool {
+		return x.session.standing.Note(gen, method, uriIn(req.GetParams()), req.GetParams())
+	})
 }
 
 // once sends a request that belongs to its session, dead or not, as it is.

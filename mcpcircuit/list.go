@@ -24,7 +24,7 @@ type pageKey struct{ scope, cursor string }
 // empty one: an agent needs its other tools.
 func (x *exchange) list(ctx context.Context) (mcp.Result, error) {
 	if x.Circuit == nil {
-		res, err := x.Forward(ctx)
+		res, err := x.Forward(ctx, nil)
 		if page, ok := pageIn(res, err); ok {
 			x.listed(x.Exchange.Server, page, x.name)
 			return uncached(x.visible(ctx, page, x.name)), nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -36,10 +35,10 @@ type session struct {
 	bell     shared.Bell
 	unpinged atomic.Bool // its last ping failed: the SDK's keepalive may have closed it
 
+	standing shared.Standing[mcp.Params]
+
 	mu    sync.Mutex
 	pages map[pageKey][]byte // as JSON, no more than maxPages
-	level *mcp.SetLoggingLevelParams
-	uris  map[string]*mcp.SubscribeParams // no more than maxPages
 }
 
 // of returns what is known of s. The host may use a session that took another's place: it is on the
@@ -51,7 +50,7 @@ func (x *sessions) of(s *mcp.ClientSession, r *receiver) *session {
 	if known := x.known[key]; known != nil {
 		return known
 	}
-	known := &session{own: key, receiver: r, pages: make(map[pageKey][]byte), uris: make(map[string]*mcp.SubscribeParams)}
+	known := &session{own: key, receiver: r, pages: make(map[pageKey][]byte)}
 	known.line = x.newLine(key, known)
 	if x.closed {
 		known.line.Close()
@@ -117,20 +116,21 @@ func (g *Guard) newLine(own weak.Pointer[mcp.ClientSession], known *session) *sh
 		}
 	}
 	if g.Reconnect != nil {
-		line.Renew = func(ctx context.Context, dead *mcp.ClientSession, _ int) (*mcp.ClientSession, error) {
+		line.Renew = func(ctx context.Context, dead *mcp.ClientSession, gen int) (*mcp.ClientSession, error) {
 			if dead == nil {
 				if dead = own.Value(); dead == nil {
 					return nil, errors.New("mcpcircuit: the host has let the session go")
 				}
 			}
-			return g.renew(ctx, known, dead)
+			return g.renew(ctx, known, dead, gen+1)
 		}
 	}
 	return line
 }
 
-// renew returns a session in the place of a dead one, with the same log level and subscriptions.
-func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSession) (_ *mcp.ClientSession, err error) {
+// renew returns a session in the place of a dead one, with the same log level and subscriptions. gen is
+// its generation.
+func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSession, gen int) (_ *mcp.ClientSession, err error) {
 	heir, err := g.Reconnect(ctx, dead)
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSessi
 	if was != nil && is != nil && was.ProtocolVersion != is.ProtocolVersion {
 		return nil, fmt.Errorf("mcpcircuit: Reconnect returned a session of protocol version %s, want %s", is.ProtocolVersion, was.ProtocolVersion)
 	}
-	if err := known.repeat(ctx, heir); err != nil {
+	if err := repeat(ctx, heir, known.standing.All(gen)); err != nil {
 		return nil, err
 	}
 	g.sessions.mu.Lock()
@@ -162,44 +162,35 @@ func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSessi
 	return heir, nil
 }
 
-// note notes what a new session must be told again.
-func (s *session) note(params mcp.Params) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch p := params.(type) {
-	case *mcp.SetLoggingLevelParams:
-		s.level = p
-	case *mcp.SubscribeParams:
-		if p != nil {
-			shared.Put(s.uris, p.URI, p, maxPages)
-		}
-	case *mcp.UnsubscribeParams:
-		if p != nil {
-			delete(s.uris, p.URI)
-		}
-	}
-}
-
 // repeat tells a new session what the dead one was told.
-func (s *session) repeat(ctx context.Context, heir *mcp.ClientSession) error {
-	s.mu.Lock()
-	level := s.level
-	var subscriptions []*mcp.SubscribeParams
-	for _, p := range s.uris {
-		subscriptions = append(subscriptions, p)
-	}
-	s.mu.Unlock()
-	if level != nil {
-		if err := heir.SetLoggingLevel(ctx, level); err != nil {
-			return err
+func repeat(ctx context.Context, heir *mcp.ClientSession, told []mcp.Params) (err error) {
+	for _, params := range told {
+		switch p := params.(type) {
+		case *mcp.SetLoggingLevelParams:
+			err = heir.SetLoggingLevel(ctx, p)
+		case *mcp.SubscribeParams:
+			err = heir.Subscribe(ctx, p)
 		}
-	}
-	for _, p := range slices.Clip(subscriptions) {
-		if err := heir.Subscribe(ctx, p); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// uriIn returns the URI of a subscription or of its end.
+func uriIn(params mcp.Params) string {
+	switch p := params.(type) {
+	case *mcp.SubscribeParams:
+		if p != nil {
+			return p.URI
+		}
+	case *mcp.UnsubscribeParams:
+		if p != nil {
+			return p.URI
+		}
+	}
+	return ""
 }
 
 // remember keeps a page that s has listed.

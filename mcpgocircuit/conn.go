@@ -55,6 +55,8 @@ type Conn struct {
 	live   sync.WaitGroup // the sessions that are not closed yet
 	ids    atomic.Int64
 
+	standing shared.Standing[transport.JSONRPCRequest]
+
 	tracked bool // a request's Hint knows when it is sent; over HTTP only Transport would tell it
 
 	mu        sync.Mutex
@@ -64,9 +66,7 @@ type Conn struct {
 	version   string                    // that the client has set, over HTTP
 	hello     *transport.JSONRPCRequest // that began the session
 	said      string                    // the version in its answer
-	level     *transport.JSONRPCRequest
-	watched   map[string]transport.JSONRPCRequest // subscriptions, by URI
-	pages     map[page]json.RawMessage            // of the list of tools, as they were last
+	pages     map[page]json.RawMessage  // of the list of tools, as they were last
 }
 
 // page says which page of the list one is, and who was shown it.
@@ -81,7 +81,7 @@ type link interface {
 }
 
 func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
-	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), watched: map[string]transport.JSONRPCRequest{}, pages: map[page]json.RawMessage{}}
+	return &Conn{guard: g, server: g.servers.Get(server), dial: dial, ended: make(chan struct{}), pages: map[page]json.RawMessage{}}
 }
 
 // Guard returns call with two circuits around it. call is the CallTool of this connection's client; a
@@ -109,7 +109,7 @@ func (c *Conn) Guard(call server.ToolHandlerFunc) server.ToolHandlerFunc {
 		})
 		tool := shared.ToolName(c.guard.Name(c.server.Name, req.Params.Name))
 		if !c.guard.set.Guards(tool) {
-			return x.Forward(ctx)
+			return x.Forward(ctx, nil)
 		}
 		return resultOf(x.Call(ctx, tool, req.Params.Arguments, func(res *mcp.CallToolResult, err error) (any, error) {
 			return judged(ctx, res, err, nil)
@@ -190,9 +190,9 @@ func (c *Conn) Start(ctx context.Context) error {
 	}
 	line := shared.NewLine(l)
 	line.Timeout = c.guard.ReconnectTimeout
-	line.Renew = func(ctx context.Context, _ link, _ int) (link, error) {
+	line.Renew = func(ctx context.Context, _ link, gen int) (link, error) {
 		h := new(shared.Hint)
-		l, err := c.renew(shared.WithHint(ctx, h))
+		l, err := c.renew(shared.WithHint(ctx, h), gen+1)
 		if err != nil {
 			err = withMeaning(h.Read(ctx, err, c.signs(err)).Err)
 		}
@@ -287,17 +287,10 @@ func (c *Conn) end(l link) error {
 	return l.Close()
 }
 
-// renew returns another session, to which the client has been introduced.
-func (c *Conn) renew(ctx context.Context) (_ link, err error) {
+// renew returns another session, to which the client has been introduced. gen is its generation.
+func (c *Conn) renew(ctx context.Context, gen int) (_ link, err error) {
 	c.mu.Lock()
 	hello, said, version := c.hello, c.said, c.version
-	var again []transport.JSONRPCRequest
-	if c.level != nil {
-		again = append(again, *c.level)
-	}
-	for _, req := range c.watched {
-		again = append(again, req)
-	}
 	c.mu.Unlock()
 	l, err := c.begin(ctx)
 	if err != nil {
@@ -328,7 +321,7 @@ func (c *Conn) renew(ctx context.Context) (_ link, err error) {
 			return nil, err
 		}
 	}
-	for _, req := range again {
+	for _, req := range c.standing.All(gen) {
 		if _, err := c.ask(ctx, l, req); err != nil {
 			return nil, err
 		}
@@ -394,15 +387,20 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 	x := exchange[*transport.JSONRPCResponse](ctx, c, req.Method, func(ctx context.Context, l link) (*transport.JSONRPCResponse, error) {
 		return c.send(ctx, l, req)
 	})
+	if req.Method != shared.ListTools {
+		return x.Forward(ctx, func(res *transport.JSONRPCResponse, gen int) bool {
+			return res.Error != nil || c.standing.Note(gen, req.Method, paramsOf(req).URI, req)
+		})
+	}
 	var res *transport.JSONRPCResponse
 	var err error
-	if req.Method == shared.ListTools && x.Circuit != nil {
+	if x.Circuit != nil {
 		res, err = c.list(ctx, x, req)
 	} else {
-		res, err = x.Forward(ctx)
+		res, err = x.Forward(ctx, nil)
 	}
 	if err == nil && res.Error == nil {
-		c.note(req, res)
+		c.guard.servers.Listed(c.guard.set, c.server, res.Result, func(tool string) string { return c.guard.Name(c.server.Name, tool) })
 	}
 	return res, err
 }
@@ -435,25 +433,7 @@ func (c *Conn) list(ctx context.Context, x *shared.Exchange[link, *transport.JSO
 	return transport.NewJSONRPCResultResponse(req.ID, text), nil
 }
 
-// note notes what a new session must be told again, and what a list says of tools.
-func (c *Conn) note(req transport.JSONRPCRequest, res *transport.JSONRPCResponse) {
-	if req.Method == shared.ListTools {
-		c.guard.servers.Listed(c.guard.set, c.server, res.Result, func(tool string) string { return c.guard.Name(c.server.Name, tool) })
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch req.Method {
-	case shared.SetLevel:
-		c.level = &req
-	case shared.Subscribe:
-		shared.Put(c.watched, paramsOf(req).URI, req, maxKept)
-	case shared.Unsubscribe:
-		delete(c.watched, paramsOf(req).URI)
-	}
-}
-
-// maxKept is the number of subscriptions that are repeated, and of pages that are kept.
+// maxKept is the number of pages that are kept.
 const maxKept = 1000
 
 // params are what a Conn reads of a request.

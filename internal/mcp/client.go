@@ -174,8 +174,9 @@ func (x *Exchange[S, R]) fetch(ctx context.Context, again bool) (res R, down, re
 	return res, down && !r.Answered && ctx.Err() == nil, false, r.Err
 }
 
-// Forward sends a request that no circuit guards, on the session that lives.
-func (x *Exchange[S, R]) Forward(ctx context.Context) (res R, err error) {
+// Forward sends a request that no circuit guards, on the session that lives. If noted is not nil it
+// learns the generation of the session that answered. If it returns false, the request is sent again.
+func (x *Exchange[S, R]) Forward(ctx context.Context, noted func(res R, gen int) bool) (res R, err error) {
 	for again := false; ; again = true {
 		session, gen, dead := x.Line.Now()
 		if dead && x.renews() {
@@ -186,7 +187,10 @@ func (x *Exchange[S, R]) Forward(ctx context.Context) (res R, err error) {
 		v := &visit[S]{session: session, gen: gen}
 		res, r := x.send(ctx, v)
 		r, _ = x.gone(v, r, again, "")
-		if again || !r.Gone || !r.Unsent || !x.renews() {
+		switch {
+		case !again && r.Gone && r.Unsent && x.renews():
+		case r.Err == nil && noted != nil && !noted(res, gen):
+		default:
 			return res, r.Err
 		}
 	}
