@@ -53,7 +53,7 @@ func TestN39ServerAnnounces(t *testing.T) {
 		set := newReal(t, aMinute)
 		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 		defer guard.Close()
-		s := server.NewMCPServer("test", "1", server.WithToolCapabilities(true), server.WithToolHandlerMiddleware(guard.Middleware))
+		s := server.NewMCPServer("test", "1", server.WithToolCapabilities(true))
 		guard.Server(s)
 		c := &session{make(chan mcp.JSONRPCNotification, 10)}
 		require.NoError(t, s.RegisterSession(t.Context(), c))
@@ -83,10 +83,22 @@ func TestN39ServerAnnounces(t *testing.T) {
 	})
 }
 
+// A server keeps the hooks that it has.
+func TestServerKeepsItsHooks(t *testing.T) {
+	listed := 0
+	hooks := &server.Hooks{}
+	hooks.AddAfterListTools(func(context.Context, any, *mcp.ListToolsRequest, *mcp.ListToolsResult) { listed++ })
+	set := newReal(t, aMinute)
+	s := newServer(t, set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}, server.WithHooks(hooks))
+	fail(t, set, "search", 3)
+	require.Equal(t, []string{"fetch"}, list(t, connect(t, s, "")))
+	require.Equal(t, 1, listed)
+}
+
 // So is the host of a guarded client, also when a session was renewed.
 func TestN39ClientAnnounces(t *testing.T) {
 	set := newReal(t, aMinute)
-	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+	h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 	conn, c, _ := h.conn(set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	var told atomic.Int64
 	c.OnNotification(func(n mcp.JSONRPCNotification) {
@@ -100,7 +112,7 @@ func TestN39ClientAnnounces(t *testing.T) {
 	require.Eventually(t, func() bool { return told.Load() == 2 }, 5*time.Second, time.Millisecond)
 
 	h.kill()
-	h.start(newServer(nil, tools{"search": returns(fine, nil)}))
+	h.start(newServer(t, nil, tools{"search": returns(fine, nil)}))
 	_, err := conn.Guard(c.CallTool)(t.Context(), request("search"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return told.Load() == 3 }, 5*time.Second, time.Millisecond)
@@ -110,7 +122,7 @@ func TestN39ClientAnnounces(t *testing.T) {
 // gives to every tool says nothing on the server.
 func TestAnnotations(t *testing.T) {
 	r := newRig(t, `{"tools":{"declared":{"sideEffects":false}}}`, toolset.Options{})
-	s := newServer(r.Set, nil)
+	s := newServer(t, r.Set, nil)
 	for name, o := range map[string][]mcp.ToolOption{
 		"pay":      {mcp.WithReadOnlyHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false), mcp.WithOpenWorldHintAnnotation(false)},
 		"declared": {mcp.WithOpenWorldHintAnnotation(false)},

@@ -18,7 +18,7 @@ func BenchmarkCall(b *testing.B) {
 	handlers := tools{"search": returns(fine, nil)}
 	run := func(name string, guardServer *toolset.Set, wrap bool) {
 		b.Run(name, func(b *testing.B) {
-			c, err := client.NewInProcessClient(newServer(guardServer, handlers))
+			c, err := client.NewInProcessClient(newServer(b, guardServer, handlers))
 			require.NoError(b, err)
 			defer c.Close()
 			require.NoError(b, start(b.Context(), c, ""))

@@ -64,7 +64,7 @@ import (
 // NousResearch/hermes-agent#11113
 func TestA001AnswersOfALiveServer(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	c := connect(t, newServer(nil, tools{"open": returns(mcp.NewToolResultError("cannot resolve host"), nil)}), "")
+	c := connect(t, newServer(t, nil, tools{"open": returns(mcp.NewToolResultError("cannot resolve host"), nil)}), "")
 	call := guarded(r.Set, c.CallTool)
 	for range 10 {
 		res, err := call(t.Context(), request("open"))
@@ -95,7 +95,7 @@ func TestA002HoldFreesTheProbe(t *testing.T) {
 func TestA004InvalidArguments(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":3,"cooldown":"60s","jitter":0,"countUnknown":true}}`, toolset.Options{})
 	handler, ran := counting(returns(fine, nil))
-	s := newServer(r.Set, nil, server.WithInputSchemaValidation())
+	s := newServer(t, r.Set, nil, server.WithInputSchemaValidation())
 	s.AddTool(mcp.NewTool("execute", mcp.WithString("name", mcp.Required())), handler)
 	c := connect(t, s, "")
 	wrong, right := request("execute"), request("execute")
@@ -127,7 +127,7 @@ func TestA005NotFoundInAnyWrapping(t *testing.T) {
 		fmt.Errorf("sdk: %w", errors.Join(errors.New("call failed"), &toolcircuit.HTTPError{StatusCode: 404})),
 	} {
 		r := newRig(t, `{"default":{"failureThreshold":3,"countUnknown":true}}`, toolset.Options{})
-		c := connect(t, newServer(r.Set, tools{"read": returns(nil, err)}), "")
+		c := connect(t, newServer(t, r.Set, tools{"read": returns(nil, err)}), "")
 		for range 5 {
 			_, err := c.CallTool(t.Context(), request("read"))
 			require.ErrorIs(t, err, mcp.ErrInternalError)
@@ -139,7 +139,7 @@ func TestA005NotFoundInAnyWrapping(t *testing.T) {
 // frankbria/ralph-claude-code#2
 func TestA007WordsCountForNothing(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":3,"countUnknown":true}}`, toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"check": returns(mcp.NewToolResultText(`{"error":false,"errors":[]}`), nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"check": returns(mcp.NewToolResultText(`{"error":false,"errors":[]}`), nil)}), "")
 	for range 20 {
 		_, err := c.CallTool(t.Context(), request("check"))
 		require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestA007WordsCountForNothing(t *testing.T) {
 func TestA010HookInFront(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	permission := func(server.ToolHandlerFunc) server.ToolHandlerFunc { return returns(nil, errDown) }
-	c := connect(t, newServer(r.Set, tools{"read": returns(fine, nil)}, server.WithToolHandlerMiddleware(permission)), "")
+	c := connect(t, newServer(t, r.Set, tools{"read": returns(fine, nil)}, server.WithToolHandlerMiddleware(permission)), "")
 	for range 5 {
 		_, err := c.CallTool(t.Context(), request("read"))
 		require.Error(t, err)
@@ -173,7 +173,7 @@ func TestA013Reconnecting(t *testing.T) {
 // cniska/acolyte#287
 func TestA017UnlistedTool(t *testing.T) {
 	r := newRig(t, `{"monitored":["search"]}`, toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"test": returns(nil, errDown)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"test": returns(nil, errDown)}), "")
 	for range 10 {
 		_, err := c.CallTool(t.Context(), request("test"))
 		require.ErrorIs(t, err, mcp.ErrInternalError)
@@ -186,7 +186,7 @@ func TestA017UnlistedTool(t *testing.T) {
 // stacklok/toolhive#6339
 func TestA022NotSupported(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":3,"countUnknown":true}}`, toolset.Options{})
-	c := connect(t, newServer(nil, nil, server.WithPromptCapabilities(true)), "")
+	c := connect(t, newServer(t, nil, nil, server.WithPromptCapabilities(true)), "")
 	for range 5 {
 		_, err := guarded(r.Set, c.CallTool)(t.Context(), request("search"))
 		require.ErrorIs(t, err, mcp.ErrMethodNotFound)
@@ -197,7 +197,7 @@ func TestA022NotSupported(t *testing.T) {
 // Lexus2016/hermes-agent-evolution#2423
 func TestA041RecoveryByOrdinaryCalls(t *testing.T) {
 	r, err := newRig(t, "", toolset.Options{}), errDown
-	c := connect(t, newServer(r.Set, tools{"search": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	c := connect(t, newServer(t, r.Set, tools{"search": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return fine, err
 	}}), "")
 	for range 3 {
@@ -221,7 +221,7 @@ func TestA043NeutralProbe(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	r.trip("read")
 	r.clock.Add(time.Minute)
-	c := connect(t, newServer(r.Set, tools{"read": returns(nil, mcp.ErrResourceNotFound)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"read": returns(nil, mcp.ErrResourceNotFound)}), "")
 	for range 5 {
 		_, err := c.CallTool(t.Context(), request("read"))
 		require.ErrorIs(t, err, mcp.ErrInternalError)
@@ -238,7 +238,7 @@ func TestA049FiftyCallsOneProbe(t *testing.T) {
 			<-release
 			return fine, nil
 		})
-		c := connect(t, newServer(r.Set, tools{"search": handler}), "")
+		c := connect(t, newServer(t, r.Set, tools{"search": handler}), "")
 		r.trip("search")
 		r.clock.Add(time.Minute)
 		answers := make(chan *mcp.CallToolResult, 50)
@@ -267,7 +267,7 @@ func TestA049FiftyCallsOneProbe(t *testing.T) {
 // agentscope-ai/agentscope-java#3024
 func TestA056ListingTakesNothing(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
 	r.trip("search")
 	r.clock.Add(time.Minute)
 	for range 5 {
@@ -282,7 +282,7 @@ func TestA056ListingTakesNothing(t *testing.T) {
 // anthropics/claude-code#92033, pydantic/pydantic-ai#6985
 func TestA088HideNever(t *testing.T) {
 	r := newRig(t, `{"hide":"never"}`, toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
 	r.trip("search")
 	require.Equal(t, []string{"fetch", "search"}, list(t, c))
 	res, err := c.CallTool(t.Context(), request("search"))
@@ -292,7 +292,7 @@ func TestA088HideNever(t *testing.T) {
 // stacklok/toolhive#3760, maximhq/bifrost#6885
 func TestA091ListFollowsTheClock(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"alpha": returns(fine, nil), "fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"alpha": returns(fine, nil), "fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
 	require.Equal(t, []string{"alpha", "fetch", "search"}, list(t, c))
 	r.trip("fetch")
 	require.Equal(t, []string{"alpha", "search"}, list(t, c))
@@ -313,7 +313,7 @@ func TestA091ListFollowsTheClock(t *testing.T) {
 // Govorunb/gary#48, NousResearch/hermes-agent#65436
 func TestA092HiddenToolIsCalled(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}), "")
 	r.trip("search")
 	require.Equal(t, []string{"fetch"}, list(t, c))
 	res, err := c.CallTool(t.Context(), request("search"))
@@ -329,8 +329,8 @@ func TestA094OneNameOnTwoServers(t *testing.T) {
 			return c.CallTool(ctx, req)
 		})
 	}
-	one := of("one.", connect(t, newServer(nil, tools{"search": returns(nil, errDown)}), ""))
-	two := of("two.", connect(t, newServer(nil, tools{"search": returns(fine, nil)}), ""))
+	one := of("one.", connect(t, newServer(t, nil, tools{"search": returns(nil, errDown)}), ""))
+	two := of("two.", connect(t, newServer(t, nil, tools{"search": returns(fine, nil)}), ""))
 	r.trip("one.search")
 	res, err := one(t.Context(), request("one.search"))
 	requireBlocked(t, res, err)
@@ -345,7 +345,7 @@ func TestA103ParityOfServerAndClient(t *testing.T) {
 		r := newRig(t, "", toolset.Options{})
 		handler, served := counting(returns(nil, err))
 		next, sent := counting(returns(nil, err))
-		atServer := connect(t, newServer(r.Set, tools{"search": handler}), "").CallTool
+		atServer := connect(t, newServer(t, r.Set, tools{"search": handler}), "").CallTool
 		atClient := guarded(r.Set, next)
 		ways := []func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error){atServer, atClient}
 		for i := range 3 {
@@ -369,7 +369,7 @@ func TestA103ParityOfServerAndClient(t *testing.T) {
 func TestA104HelperSharesTheCircuit(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	handler, ran := counting(returns(nil, errDown))
-	s := newServer(r.Set, tools{"read": handler})
+	s := newServer(t, r.Set, tools{"read": handler})
 	main, helper := connect(t, s, ""), connect(t, s, "")
 	for range 40 {
 		helper.CallTool(t.Context(), request("read"))
@@ -382,7 +382,7 @@ func TestA104HelperSharesTheCircuit(t *testing.T) {
 // crewAIInc/crewAI#6298
 func TestA112ClassifierPanics(t *testing.T) {
 	r := newRig(t, "", toolset.Options{Classify: func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { panic("bad rule") }})
-	c := connect(t, newServer(r.Set, tools{"search": returns(fine, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"search": returns(fine, nil)}), "")
 	for range 3 {
 		res, err := c.CallTool(t.Context(), request("search"))
 		require.NoError(t, err)
@@ -398,7 +398,7 @@ func TestA112ClassifierPanics(t *testing.T) {
 // openai/openai-agents-python#4224
 func TestR16EitherChannelIsEnough(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	s := newServer(r.Set, nil, server.WithOutputSchemaValidation())
+	s := newServer(t, r.Set, nil, server.WithOutputSchemaValidation())
 	s.AddTool(mcp.NewTool("search", mcp.WithOutputSchema[struct {
 		Hits []string `json:"hits"`
 	}]()), returns(fine, nil))
@@ -417,7 +417,7 @@ func TestR17IsErrorAndTransportErrors(t *testing.T) {
 		seen = append(seen, fmt.Sprintf("%T %T", o.Value, o.Err))
 		return toolcircuit.Verdict{}
 	}})
-	s := newServer(nil, tools{"search": returns(mcp.NewToolResultError("no"), nil)})
+	s := newServer(t, nil, tools{"search": returns(mcp.NewToolResultError("no"), nil)})
 	c := connect(t, s, "")
 	call := guarded(r.Set, c.CallTool)
 	_, err := call(t.Context(), request("search"))
@@ -431,7 +431,7 @@ func TestR17IsErrorAndTransportErrors(t *testing.T) {
 func TestR19IsErrorCounts(t *testing.T) {
 	r := newRig(t, `{"dependencies":{"search":{"policy":{"countUnknown":true}}}}`, toolset.Options{})
 	handler, ran := counting(returns(mcp.NewToolResultError("backend is down"), nil))
-	c := connect(t, newServer(nil, tools{"search": handler, "open": handler}), "")
+	c := connect(t, newServer(t, nil, tools{"search": handler, "open": handler}), "")
 	call := guarded(r.Set, c.CallTool)
 	for range 5 {
 		call(t.Context(), request("search"))
@@ -455,7 +455,7 @@ func TestR20RateLimitInsideAResult(t *testing.T) {
 	r := newRig(t, "", toolset.Options{Classify: limited})
 	later := mcp.NewToolResultText("try again later")
 	later.Meta = mcp.NewMetaFromMap(map[string]any{"retryAfter": 7.0})
-	c := connect(t, newServer(nil, tools{"devices": returns(later, nil)}), "")
+	c := connect(t, newServer(t, nil, tools{"devices": returns(later, nil)}), "")
 	call := guarded(r.Set, c.CallTool)
 	res, err := call(t.Context(), request("devices"))
 	require.NoError(t, err)

@@ -25,11 +25,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	hooks := &server.Hooks{}
 	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 	defer guard.Close()
-	hooks.AddAfterListTools(guard.Hide)
-	s := server.NewMCPServer("example", "1", server.WithRecovery(), server.WithToolCapabilities(true), server.WithToolHandlerMiddleware(guard.Middleware), server.WithHooks(hooks))
+	s := server.NewMCPServer("example", "1", server.WithRecovery())
 	guard.Server(s)
 	s.AddTool(mcp.NewTool("web_search"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return nil, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 42e9} // as CheckResponse returns it

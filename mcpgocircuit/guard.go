@@ -4,7 +4,7 @@
 //	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 //	defer guard.Close()
 //
-//	server.NewMCPServer(name, version, server.WithToolHandlerMiddleware(guard.Middleware))
+//	guard.Server(server) // before it serves
 //
 //	conn := guard.HTTP("weather", dial) // or guard.Stdio
 //	c := client.NewClient(conn)
@@ -85,13 +85,20 @@ func New(set *toolset.Set, o Options) *Guard {
 	return g
 }
 
-// Server sends a server's clients notifications/tools/list_changed when the Set hides tools, and when
-// they are due back. The server needs [server.WithToolCapabilities](true), [Guard.Hide] and
-// [Guard.Middleware]. A nil server panics.
+// Server guards the calls that a server receives, inside the middleware that the server already has. Call
+// it before the server serves. Its tools/list leaves out the tools that the Set hides, see
+// [toolset.Visible]. A page that would become empty stays whole, and a call of a hidden tool is answered
+// with a blocked result. The server sends its clients notifications/tools/list_changed when the Set
+// hides tools, and when they are due back. A nil server panics.
 func (g *Guard) Server(s *server.MCPServer) {
 	if s == nil {
 		panic("mcpgocircuit: Guard.Server: the server is nil")
 	}
+	s.Use(g.Middleware)
+	if s.GetHooks() == nil {
+		server.WithHooks(new(server.Hooks))(s)
+	}
+	s.GetHooks().AddAfterListTools(g.hide)
 	g.announcer.Add(func() { s.SendNotificationToAllClients(shared.ListChanged, nil) })
 }
 
@@ -99,8 +106,9 @@ func (g *Guard) Server(s *server.MCPServer) {
 // connections go on. A connection ends with its client's Close.
 func (g *Guard) Close() { g.close() }
 
-// Middleware is for [server.WithToolHandlerMiddleware]. It is also for the CallTool of a client whose
-// transport is not a [Conn]. A nil handler panics.
+// Middleware is for the CallTool of a client whose transport is not a [Conn]. It is also for
+// [server.WithToolHandlerMiddleware], where the order of several middlewares matters. Otherwise use
+// Server, and not both: a call must not ask one circuit twice. A nil handler panics.
 //
 // A refused call is answered with a [mcp.CallToolResult] that has IsError. Its text is the JSON of a
 // blocked [toolcircuit.Result], and the same object is under [MetaKey]. A call whose handler returned
@@ -194,13 +202,8 @@ func resultOf(res *mcp.CallToolResult, told *toolcircuit.Result[any], err error)
 	return res, nil
 }
 
-// Hide is a hook for [server.Hooks.AddAfterListTools]. It removes the tools that [toolset.Visible]
-// leaves out. A page that would become empty stays whole. A call of a hidden tool is answered with a
-// blocked result; the SDK's own filters would make it "not found". A nil result is left alone.
-func (g *Guard) Hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
-	if result == nil {
-		return
-	}
+// hide removes the hidden tools from a page. The SDK's own filters would make a call of one "not found".
+func (g *Guard) hide(ctx context.Context, _ any, _ *mcp.ListToolsRequest, result *mcp.ListToolsResult) {
 	all := len(result.Tools)
 	result.Tools = toolset.Visible(ctx, g.set, result.Tools, mcp.Tool.GetName)
 	if len(result.Tools) < all && mcp.IsModernProtocol(server.RequestProtocolVersion(ctx)) {

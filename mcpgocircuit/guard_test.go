@@ -93,14 +93,13 @@ func request(tool string) mcp.CallToolRequest {
 type tools map[string]server.ToolHandlerFunc
 
 // newServer returns a server whose tools set guards; nil guards none.
-func newServer(set *toolset.Set, tools tools, o ...server.ServerOption) *server.MCPServer {
-	if set != nil {
-		hooks := &server.Hooks{}
-		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
-		hooks.AddAfterListTools(guard.Hide)
-		o = append(o, server.WithToolHandlerMiddleware(guard.Middleware), server.WithHooks(hooks))
-	}
+func newServer(t testing.TB, set *toolset.Set, tools tools, o ...server.ServerOption) *server.MCPServer {
 	s := server.NewMCPServer("test", "1", o...)
+	if set != nil {
+		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
+		t.Cleanup(guard.Close)
+		guard.Server(s)
+	}
 	for name, handler := range tools {
 		s.AddTool(mcp.NewTool(name, mcp.WithString("q")), handler)
 	}
@@ -172,7 +171,7 @@ func requireBlocked(t *testing.T, res *mcp.CallToolResult, err error) (r toolcir
 
 func TestWhatTheModelReads(t *testing.T) {
 	r := newRig(t, `{"tools":{"search":{"dependency":"search-api","alternatives":["cached"]}}}`, toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"search": returns(nil, errDown)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"search": returns(nil, errDown)}), "")
 	for range 3 {
 		_, err := c.CallTool(t.Context(), request("search"))
 		require.ErrorIs(t, err, mcp.ErrInternalError, "what a handler returns is the SDK's to send")
@@ -241,7 +240,7 @@ func TestWhatCounts(t *testing.T) {
 func TestInnerRefusal(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	r.trip("database")
-	c := connect(t, newServer(r.Set, tools{"search": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	c := connect(t, newServer(t, r.Set, tools{"search": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return toolset.Do(ctx, r.Set, "database", nil, func(context.Context) (*mcp.CallToolResult, error) { return fine, nil })
 	}}), "")
 	for range 5 {
@@ -264,7 +263,7 @@ func TestResultAsOutput(t *testing.T) {
 	handler := func(ctx context.Context, _ mcp.CallToolRequest, _ Args) (toolcircuit.Result[Hits], error) {
 		return toolset.ResultOf(ctx, r.Set, "search", Hits{1}, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: fail}), fail)
 	}
-	s := newServer(r.Set, nil, server.WithOutputSchemaValidation())
+	s := newServer(t, r.Set, nil, server.WithOutputSchemaValidation())
 	s.AddTool(mcp.NewTool("search", mcp.WithOutputSchema[toolcircuit.Result[Hits]]()), mcp.NewStructuredToolHandler(handler))
 	c := connect(t, s, "")
 	status := func() any {
@@ -290,7 +289,7 @@ func TestPanicInTool(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	r.trip("search")
 	r.clock.Add(time.Minute)
-	c := connect(t, newServer(r.Set, tools{"search": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	c := connect(t, newServer(t, r.Set, tools{"search": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		panic("boom")
 	}}), "")
 	require.PanicsWithValue(t, "boom", func() { c.CallTool(t.Context(), request("search")) })
@@ -298,7 +297,7 @@ func TestPanicInTool(t *testing.T) {
 	require.Equal(t, open, snap.State)
 	require.Equal(t, toolcircuit.KindPanic, snap.Cause)
 
-	recovering := connect(t, newServer(r.Set, tools{"search": returns(fine, nil), "bad": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	recovering := connect(t, newServer(t, r.Set, tools{"search": returns(fine, nil), "bad": func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		panic("boom")
 	}}, server.WithRecovery()), "")
 	for range 3 {
@@ -321,7 +320,7 @@ func TestTask(t *testing.T) {
 		handler, ran := counting(func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return fine, ctx.Err()
 		})
-		s := newServer(r.Set, nil, server.WithTaskCapabilities(true, true, true))
+		s := newServer(t, r.Set, nil, server.WithTaskCapabilities(true, true, true))
 		s.AddTool(mcp.NewTool("search", mcp.WithTaskSupport(mcp.TaskSupportOptional)), handler)
 		c := connect(t, s, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 		begin := func() {
@@ -343,7 +342,7 @@ func TestTask(t *testing.T) {
 func TestHangingToolBesideHealthySiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, `{"default":{"failureThreshold":3,"cooldown":"60s","callTimeout":"5s"}}`, toolset.Options{})
-		c := connect(t, newServer(r.Set, tools{
+		c := connect(t, newServer(t, r.Set, tools{
 			"healthy": returns(fine, nil),
 			"hanging": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				<-ctx.Done()
@@ -374,7 +373,7 @@ func TestHangingToolBesideHealthySiblings(t *testing.T) {
 // What a modern client may keep is gone with the opening.
 func TestHiddenListIsNotCached(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	s := newServer(r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}, server.WithCacheHints(3_600_000, mcp.CacheScopePublic))
+	s := newServer(t, r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}, server.WithCacheHints(3_600_000, mcp.CacheScopePublic))
 	modern, legacy := connect(t, s, ""), connect(t, s, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	ttl := func(c *client.Client) (int64, bool) {
 		page, err := c.ListTools(t.Context(), mcp.ListToolsRequest{})
@@ -403,7 +402,7 @@ func TestPagesOfTwoTenants(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			all[name] = returns(fine, nil)
 		}
-		c := connect(t, newServer(r.Set, all, server.WithPaginationLimit(2)), version)
+		c := connect(t, newServer(t, r.Set, all, server.WithPaginationLimit(2)), version)
 		us, them := toolset.WithScope(t.Context(), "us"), toolset.WithScope(t.Context(), "them")
 		for range 3 {
 			p, err := r.Allow(us, "c", nil)
@@ -422,7 +421,7 @@ func TestPagesOfTwoTenants(t *testing.T) {
 // A handler that returns nothing proves nothing.
 func TestNilResult(t *testing.T) {
 	r := newRig(t, `{"dependencies":{"strict":{"policy":{"countUnknown":true}}}}`, toolset.Options{})
-	c := connect(t, newServer(r.Set, tools{"search": returns(nil, nil), "strict": returns(nil, nil)}), "")
+	c := connect(t, newServer(t, r.Set, tools{"search": returns(nil, nil), "strict": returns(nil, nil)}), "")
 	for range 3 {
 		for _, tool := range []string{"search", "strict"} {
 			_, err := c.CallTool(t.Context(), request(tool))
@@ -440,7 +439,6 @@ func TestNilArguments(t *testing.T) {
 	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 	defer guard.Close()
 	require.PanicsWithValue(t, "mcpgocircuit: Guard.Server: the server is nil", func() { guard.Server(nil) })
-	guard.Hide(t.Context(), nil, nil, nil)
 }
 
 // counting returns a handler and how often it ran.

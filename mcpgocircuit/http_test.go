@@ -128,7 +128,7 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+			h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 			conn, c, sessions := h.conn(r.Set, version)
 			call := conn.Guard(c.CallTool)
 			_, err := call(t.Context(), request("search"))
@@ -146,7 +146,7 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 			require.False(t, *blocked.Executed)
 			require.Equal(t, closed, r.state("search"))
 
-			h.start(newServer(nil, tools{"search": returns(fine, nil)}))
+			h.start(newServer(t, nil, tools{"search": returns(fine, nil)}))
 			res, err = call(t.Context(), request("search"))
 			requireBlocked(t, res, err)
 			r.clock.Add(time.Minute)
@@ -166,11 +166,11 @@ func TestA047ServerDiesAndComesBack(t *testing.T) {
 // A server that was restarted between two calls costs a session, and no failure.
 func TestRestartBetweenCalls(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":1}}`, toolset.Options{})
-	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+	h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 	conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	call := conn.Guard(c.CallTool)
 	h.kill()
-	h.start(newServer(nil, tools{"search": returns(fine, nil)}))
+	h.start(newServer(t, nil, tools{"search": returns(fine, nil)}))
 	errs := make(chan error)
 	for range 20 {
 		go func() {
@@ -205,7 +205,7 @@ func TestN33SessionForgotten(t *testing.T) {
 			r := newRig(t, `{"default":{"failureThreshold":1},"tools":{"pay":{"sideEffects":true}}}`, toolset.Options{})
 			search, searched := counting(returns(fine, nil))
 			pay, paid := counting(returns(fine, nil))
-			h := newHost(t, newServer(nil, tools{"search": search, "pay": pay}))
+			h := newHost(t, newServer(t, nil, tools{"search": search, "pay": pay}))
 			conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 			call := conn.Guard(c.CallTool)
 			forget := func() {
@@ -246,7 +246,7 @@ func TestUnauthorizedRenewal(t *testing.T) {
 	for _, status := range []int{401, 403} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+			h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 			conn, c, _ := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 			require.Equal(t, []string{"search"}, list(t, c))
 			refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -282,7 +282,7 @@ func TestUnauthorizedRenewal(t *testing.T) {
 // A server that answers every call with 400 costs one session.
 func TestN33BadRequestIsTheCallsOwn(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+	h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 	conn, c, sessions := h.conn(r.Set, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
 	var posts atomic.Int64
 	h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -301,7 +301,7 @@ func TestN33BadRequestIsTheCallsOwn(t *testing.T) {
 // A host that does not start another session keeps its circuit open, and its tools quiet.
 func TestDeadSession(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
-	s := newServer(nil, tools{"search": returns(fine, nil)})
+	s := newServer(t, nil, tools{"search": returns(fine, nil)})
 	h := newHost(t, s)
 	call := guarded(r.Set, h.dial(mcp.LATEST_LEGACY_PROTOCOL_VERSION, false).CallTool)
 	h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
@@ -317,7 +317,7 @@ func TestR11OneRateLimitIsEnough(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+			h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 			h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "42")
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -382,7 +382,7 @@ func TestTransport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+			h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 			h.trouble.Store(tc.trouble)
 			call := guarded(r.Set, h.dial("", false).CallTool)
 			for range 3 {
@@ -443,7 +443,7 @@ func (f roundTrip) RoundTrip(*http.Request) (*http.Response, error) { return f()
 // NousResearch/hermes-agent#11128
 func TestA020WrongKey(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":3,"countUnknown":true}}`, toolset.Options{})
-	h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+	h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 	h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	call := guarded(r.Set, h.dial("", true).CallTool)
 	for range 5 {
@@ -459,7 +459,7 @@ func TestA020WrongKey(t *testing.T) {
 func TestA019ClientClosedByItsUser(t *testing.T) {
 	r := newRig(t, "", toolset.Options{})
 	entered := make(chan struct{})
-	h := newHost(t, newServer(nil, tools{"search": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	h := newHost(t, newServer(t, nil, tools{"search": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -481,7 +481,7 @@ func TestA019ClientClosedByItsUser(t *testing.T) {
 func TestHangingToolOverHTTP(t *testing.T) {
 	r := newRig(t, `{"default":{"failureThreshold":3,"cooldown":"60s","callTimeout":"5s"}}`, toolset.Options{})
 	entered := make(chan struct{})
-	h := newHost(t, newServer(nil, tools{
+	h := newHost(t, newServer(t, nil, tools{
 		"healthy": returns(fine, nil),
 		"hanging": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			entered <- struct{}{}
@@ -513,7 +513,7 @@ func TestServerOverHTTP(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			h := newHost(t, newServer(r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}))
+			h := newHost(t, newServer(t, r.Set, tools{"fetch": returns(fine, nil), "search": returns(fine, nil)}))
 			c := h.dial(version, true)
 			r.trip("search")
 			require.Equal(t, []string{"fetch"}, list(t, c))
@@ -534,7 +534,7 @@ func TestN36PingRefused(t *testing.T) {
 		for _, status := range []int{400, 401, 403, 404, 405, 410, 501} {
 			t.Run(fmt.Sprint(version, " ", status), func(t *testing.T) {
 				r := newRig(t, "", toolset.Options{})
-				h := newHost(t, newServer(nil, tools{"search": returns(fine, nil)}))
+				h := newHost(t, newServer(t, nil, tools{"search": returns(fine, nil)}))
 				conn, c, _ := h.conn(r.Set, version)
 				call := conn.Guard(c.CallTool)
 				h.trouble.Store(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }))

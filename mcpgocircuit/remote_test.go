@@ -2,7 +2,10 @@ package mcpgocircuit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,11 +33,16 @@ type remote struct {
 	never chan struct{}
 
 	dials, starts, open atomic.Int64 // sessions: asked for, started, not closed
+
+	after func(transport.JSONRPCRequest) // when a session has answered, if not nil
+	mu    sync.Mutex
+	last  *link
+	told  map[*link][]string // what a session was told of the log level and of subscriptions
 }
 
 func newRemote(t *testing.T, s *server.MCPServer, version, policy string) *remote {
 	t.Helper()
-	r := &remote{set: newReal(t, policy), never: make(chan struct{})}
+	r := &remote{set: newReal(t, policy), never: make(chan struct{}), told: map[*link][]string{}}
 	r.guard = mcpgocircuit.New(r.set, mcpgocircuit.Options{})
 	conn := r.guard.HTTP("web", func() (transport.Interface, error) {
 		r.dials.Add(1)
@@ -45,7 +53,10 @@ func newRemote(t *testing.T, s *server.MCPServer, version, policy string) *remot
 			return nil, errors.New("refused")
 		}
 		r.open.Add(1)
-		return &link{transport.NewInProcessTransport(s), r}, nil
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.last = &link{InProcessTransport: transport.NewInProcessTransport(s), remote: r}
+		return r.last, nil
 	})
 	r.Client = client.NewClient(conn)
 	r.call = conn.Guard(r.CallTool)
@@ -66,6 +77,42 @@ func (r *remote) state(tool string) toolcircuit.State {
 type link struct {
 	*transport.InProcessTransport
 	*remote
+	ended bool
+}
+
+// kill ends the last session.
+func (r *remote) kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last.ended = true
+	_ = r.last.InProcessTransport.Close() // the server knows no two sessions of the same process
+}
+
+func (r *remote) dead(l *link) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return l.ended
+}
+
+func (r *remote) note(l *link, req transport.JSONRPCRequest) {
+	var p struct{ Level, URI string }
+	if text, err := json.Marshal(req.Params); err != nil || json.Unmarshal(text, &p) != nil {
+		return
+	}
+	what, known := map[string]string{"logging/setLevel": p.Level, "resources/subscribe": "+" + p.URI, "resources/unsubscribe": "-" + p.URI}[req.Method]
+	if !known {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told[l] = append(r.told[l], what)
+}
+
+// now returns what the last session was told.
+func (r *remote) now() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told[r.last])
 }
 
 func (l *link) Start(ctx context.Context) error {
@@ -82,7 +129,14 @@ func (l *link) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 	if l.down.Load() {
 		return nil, transport.ErrTransportClosed
 	}
+	if l.remote.dead(l) {
+		return nil, transport.ErrTransportClosed
+	}
 	res, err := l.InProcessTransport.SendRequest(ctx, req)
+	l.note(l, req)
+	if l.after != nil {
+		l.after(req)
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -95,7 +149,7 @@ func TestListWhileTheServerIsDown(t *testing.T) {
 	for _, version := range versions {
 		synctest.Test(t, func(t *testing.T) {
 			all := tools{"a": returns(fine, nil), "b": returns(fine, nil), "c": returns(fine, nil)}
-			s := newServer(nil, all, server.WithPaginationLimit(2), server.WithCacheHints(3_600_000, mcp.CacheScopePublic))
+			s := newServer(t, nil, all, server.WithPaginationLimit(2), server.WithCacheHints(3_600_000, mcp.CacheScopePublic))
 			r := newRemote(t, s, version, aMinute)
 			us, them, half := toolset.WithScope(t.Context(), "us"), toolset.WithScope(t.Context(), "them"), toolset.WithScope(t.Context(), "half")
 			require.Equal(t, []string{"a", "b", "c"}, listAs(us, t, r.Client))
@@ -130,11 +184,58 @@ func TestListWhileTheServerIsDown(t *testing.T) {
 	}
 }
 
+// What a session was told the next one is told once, also if it was answered while the next one was
+// already being told.
+func TestToldAgain(t *testing.T) {
+	const uri = "file:///a"
+	subscribe, unsubscribe, level := mcp.SubscribeRequest{}, mcp.UnsubscribeRequest{}, mcp.SetLevelRequest{}
+	subscribe.Params.URI, unsubscribe.Params.URI, level.Params.Level = uri, uri, mcp.LoggingLevelDebug
+	for method, want := range map[string][]string{
+		"":                            {"debug", "+" + uri},
+		string(mcp.MethodSetLogLevel): {"debug", "+" + uri, "debug"},
+		"resources/subscribe":         {"debug", "+" + uri, "+" + uri},
+		"resources/unsubscribe":       {"debug", "+" + uri, "-" + uri},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, nil, tools{"search": returns(fine, nil)}, server.WithLogging(), server.WithResourceCapabilities(true, false))
+			r := newRemote(t, s, mcp.LATEST_LEGACY_PROTOCOL_VERSION, aMinute)
+			ctx := t.Context()
+			renewed := func() {
+				r.kill()
+				_, err := r.call(ctx, request("search"))
+				require.Error(t, err)
+				res, err := r.call(ctx, request("search"))
+				require.NoError(t, err)
+				require.False(t, res.IsError, r.set.Circuit(ctx, "mcp:web").Snapshot().Err)
+			}
+			require.NoError(t, r.SetLevel(ctx, level))
+			require.NoError(t, r.Subscribe(ctx, subscribe))
+			r.after = func(req transport.JSONRPCRequest) {
+				if req.Method == method { // answered, and not noted yet
+					r.after = nil
+					renewed()
+				}
+			}
+			switch method {
+			case "":
+				renewed()
+			case "resources/subscribe":
+				require.NoError(t, r.Subscribe(ctx, subscribe))
+			case "resources/unsubscribe":
+				require.NoError(t, r.Unsubscribe(ctx, unsubscribe))
+			default:
+				require.NoError(t, r.SetLevel(ctx, level))
+			}
+			require.Equal(t, want, r.now())
+		})
+	}
+}
+
 // A tool that the same dead server has listed is no alternative.
 func TestAlternativesElsewhere(t *testing.T) {
 	for _, version := range versions {
 		synctest.Test(t, func(t *testing.T) {
-			s := newServer(nil, tools{"search": returns(fine, nil), "listed": returns(fine, nil)})
+			s := newServer(t, nil, tools{"search": returns(fine, nil), "listed": returns(fine, nil)})
 			r := newRemote(t, s, version, aMinute+`,"tools":{"search":{"alternatives":["listed","unseen"]}}`)
 			require.Equal(t, []string{"listed", "search"}, list(t, r.Client))
 			r.down.Store(true)
@@ -156,7 +257,7 @@ func TestCallerLeavesAListing(t *testing.T) {
 				<-ctx.Done()
 			}
 		})
-		r := newRemote(t, newServer(nil, tools{"a": returns(fine, nil)}, server.WithHooks(hooks)), "", aMinute)
+		r := newRemote(t, newServer(t, nil, tools{"a": returns(fine, nil)}, server.WithHooks(hooks)), "", aMinute)
 		require.Equal(t, []string{"a"}, list(t, r.Client))
 		hang.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -172,7 +273,7 @@ func TestCallerLeavesAListing(t *testing.T) {
 func TestTimeoutWithoutTransport(t *testing.T) {
 	for _, version := range versions {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRemote(t, newServer(nil, tools{"fine": returns(fine, nil), "hang": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			r := newRemote(t, newServer(t, nil, tools{"fine": returns(fine, nil), "hang": func(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}}), version, `{"failureThreshold":3,"callTimeout":"1s"}`)
@@ -196,7 +297,7 @@ func TestTimeoutWithoutTransport(t *testing.T) {
 // not change.
 func TestListingIsNoNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRemote(t, newServer(nil, tools{"search": returns(fine, nil)}), mcp.LATEST_LEGACY_PROTOCOL_VERSION,
+		r := newRemote(t, newServer(t, nil, tools{"search": returns(fine, nil)}), mcp.LATEST_LEGACY_PROTOCOL_VERSION,
 			`{"failureThreshold":3,"cooldown":"1s","multiplier":1,"jitter":0}`)
 		var told atomic.Int64
 		r.OnNotification(func(mcp.JSONRPCNotification) {
@@ -232,7 +333,7 @@ func TestListingIsNoNews(t *testing.T) {
 // A handler that is slow is told nothing any more once Close has returned.
 func TestNothingIsToldAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRemote(t, newServer(nil, nil), mcp.LATEST_LEGACY_PROTOCOL_VERSION, aMinute)
+		r := newRemote(t, newServer(t, nil, nil), mcp.LATEST_LEGACY_PROTOCOL_VERSION, aMinute)
 		var told atomic.Int64
 		r.OnNotification(func(mcp.JSONRPCNotification) {
 			told.Add(1)
@@ -254,7 +355,7 @@ func TestNothingIsToldAfterClose(t *testing.T) {
 func TestDialThatNeverReturns(t *testing.T) {
 	for _, version := range versions {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRemote(t, newServer(nil, tools{"search": returns(fine, nil)}), version, aMinute)
+			r := newRemote(t, newServer(t, nil, tools{"search": returns(fine, nil)}), version, aMinute)
 			_, err := r.call(t.Context(), request("search"))
 			require.NoError(t, err)
 			r.down.Store(true)

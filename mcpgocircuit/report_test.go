@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "", toolset.Options{})
-			c := connect(t, newServer(r.Set, tools{"search": tc.handler}), "")
+			c := connect(t, newServer(t, r.Set, tools{"search": tc.handler}), "")
 			for range 3 {
 				res, err := c.CallTool(t.Context(), request("search"))
 				require.NoError(t, err)

@@ -45,10 +45,7 @@ var servers = map[string]func(t *testing.T, set *toolset.Set, do func(context.Co
 	"mcp-go": func(t *testing.T, set *toolset.Set, do func(context.Context) error) http.Handler {
 		guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 		t.Cleanup(guard.Close)
-		hooks := &mcpgoserver.Hooks{}
-		hooks.AddAfterListTools(guard.Hide)
-		s := mcpgoserver.NewMCPServer("fake", "1", mcpgoserver.WithHooks(hooks), mcpgoserver.WithToolCapabilities(true),
-			mcpgoserver.WithToolHandlerMiddleware(guard.Middleware))
+		s := mcpgoserver.NewMCPServer("fake", "1")
 		guard.Server(s)
 		for _, name := range []string{"search", "other"} {
 			s.AddTool(mcpgo.NewTool(name), func(ctx context.Context, _ mcpgo.CallToolRequest) (*mcpgo.CallToolResult, error) {
