@@ -16,9 +16,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
-	"github.com/toolcircuit/toolcircuit"
 	shared "github.com/toolcircuit/toolcircuit/internal/mcp"
-	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // Conn is the connection of one client with one server, which outlives its sessions. [HTTP] and
@@ -67,17 +65,6 @@ type Conn struct {
 	hello     *transport.JSONRPCRequest // that began the session
 	said      string                    // the version in its answer
 	pages     map[page]json.RawMessage  // of the list of tools, as they were last
-}
-
-// page says which page of the list one is, and who was shown it.
-type page struct{ scope, cursor string }
-
-// link is one session.
-type link interface {
-	transport.BidirectionalInterface
-	SetProtocolVersion(string)
-	onGone(func())            // hears once that the session is gone, where that can be known without a call
-	drained() <-chan struct{} // closed when no request is under way; nil: none can be
 }
 
 func (g *Guard) newConn(server string, dial func() (link, error)) *Conn {
@@ -233,127 +220,6 @@ func (c *Conn) listChanged() {
 	})
 }
 
-// begin starts a session, which must be ended by end.
-func (c *Conn) begin(ctx context.Context) (link, error) {
-	l, err := c.dial()
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	if c.closed.Load() {
-		err = transport.ErrTransportClosed
-	} else if err = ctx.Err(); err == nil { // otherwise it comes too late
-		c.live.Add(1)
-	}
-	c.mu.Unlock()
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	l.SetNotificationHandler(func(n mcp.JSONRPCNotification) {
-		c.mu.Lock()
-		handle := c.onNotify
-		c.mu.Unlock()
-		if handle != nil {
-			handle(n)
-		}
-	})
-	l.SetRequestHandler(func(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-		c.mu.Lock()
-		handle := c.onRequest
-		c.mu.Unlock()
-		if handle == nil {
-			return transport.NewJSONRPCErrorResponse(req.ID, mcp.METHOD_NOT_FOUND, "no request handler configured", nil), nil
-		}
-		return handle(ctx, req)
-	})
-	l.onGone(func() {
-		if line := c.session(); line != nil {
-			if now, gen, _ := line.Now(); now == l {
-				line.Gone(gen)
-			}
-		}
-	})
-	if err := l.Start(context.WithoutCancel(ctx)); err != nil {
-		go c.end(l)
-		return nil, err
-	}
-	return l, nil
-}
-
-// end closes a session that begin has started.
-func (c *Conn) end(l link) error {
-	defer c.live.Done()
-	return l.Close()
-}
-
-// renew returns another session, to which the client has been introduced. gen is its generation.
-func (c *Conn) renew(ctx context.Context, gen int) (_ link, err error) {
-	c.mu.Lock()
-	hello, said, version := c.hello, c.said, c.version
-	c.mu.Unlock()
-	l, err := c.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			go c.end(l)
-		}
-	}()
-	if hello == nil { // the client has not been introduced itself
-		return l, nil
-	}
-	if hello.Method != string(mcp.MethodInitialize) {
-		l.SetProtocolVersion(version)
-	}
-	answer, err := c.ask(ctx, l, *hello)
-	if err != nil {
-		return nil, err
-	}
-	if v := versionIn(answer); v != said {
-		return nil, fmt.Errorf("mcpgocircuit: the new session has protocol version %s, want %s", v, said)
-	}
-	l.SetProtocolVersion(version)
-	if hello.Method == string(mcp.MethodInitialize) {
-		ready := mcp.JSONRPCNotification{JSONRPC: mcp.JSONRPC_VERSION, Notification: mcp.Notification{Method: string(mcp.MethodNotificationInitialized)}}
-		if err := l.SendNotification(ctx, ready); err != nil {
-			return nil, err
-		}
-	}
-	for _, req := range c.standing.All(gen) {
-		if _, err := c.ask(ctx, l, req); err != nil {
-			return nil, err
-		}
-	}
-	c.listChanged() // which may be another by now
-	return l, nil
-}
-
-// ask sends a request of the client's again and returns the result.
-func (c *Conn) ask(ctx context.Context, l link, req transport.JSONRPCRequest) (json.RawMessage, error) {
-	req.ID = c.id()
-	res, err := l.SendRequest(ctx, req)
-	switch {
-	case err != nil:
-		return nil, err
-	case res.Error != nil:
-		return nil, res.Error.AsError()
-	}
-	return res.Result, nil
-}
-
-// versionIn returns what the answer to a handshake says of versions: the one that the session has,
-// or all that the server has.
-func versionIn(result json.RawMessage) string {
-	var answer struct {
-		Version  string          `json:"protocolVersion"`
-		Versions json.RawMessage `json:"supportedVersions"`
-	}
-	_ = json.Unmarshal(result, &answer)
-	return answer.Version + string(answer.Versions)
-}
-
 // SendRequest sends a request of the client. It renews a dead session first, except for a ping and a
 // handshake.
 //
@@ -403,49 +269,6 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 		c.guard.servers.Listed(c.guard.set, c.server, res.Result, func(tool string) string { return c.guard.Name(c.server.Name, tool) })
 	}
 	return res, err
-}
-
-// list gets a page of the list of tools, or while the server is down the page that stands in: an agent
-// needs its other tools.
-func (c *Conn) list(ctx context.Context, x *shared.Exchange[link, *transport.JSONRPCResponse], req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	key := page{toolset.Scope(ctx), paramsOf(req).Cursor}
-	res, down, err := x.Fetch(ctx)
-	c.mu.Lock()
-	if err == nil && res.Error == nil {
-		shared.Put(c.pages, key, res.Result, maxKept)
-	}
-	text, kept := c.pages[key]
-	c.mu.Unlock()
-	var refusal *toolcircuit.OpenError
-	busy := errors.As(err, &refusal) && refusal.Reason == toolcircuit.ReasonBusy
-	if !down || !kept && (key.cursor != "" || busy) {
-		return res, err
-	}
-	fields := map[string]json.RawMessage{"tools": json.RawMessage("[]")}
-	_ = json.Unmarshal(text, &fields)
-	fields["_meta"] = json.RawMessage(fmt.Sprintf(`{%q:{"status":%q}}`, MetaKey, toolcircuit.StatusFallback))
-	if fields["ttlMs"] != nil {
-		fields["ttlMs"] = json.RawMessage("0")
-	}
-	if text, err = json.Marshal(fields); err != nil {
-		return nil, err
-	}
-	return transport.NewJSONRPCResultResponse(req.ID, text), nil
-}
-
-// maxKept is the number of pages that are kept.
-const maxKept = 1000
-
-// params are what a Conn reads of a request.
-type params struct {
-	URI    string `json:"uri"`
-	Cursor string `json:"cursor"`
-}
-
-func paramsOf(req transport.JSONRPCRequest) (p params) {
-	text, _ := json.Marshal(req.Params)
-	_ = json.Unmarshal(text, &p)
-	return p
 }
 
 // SendNotification sends a notification of the client on the current session, which it does not
