@@ -116,7 +116,7 @@ func TestNoToken(t *testing.T) {
 					dial.HTTPClient = &http.Client{Transport: mcpcircuit.Transport(i.roundTripper(pool))}
 				} else {
 					dial.HTTPClient = &http.Client{Transport: mcpcircuit.Transport(pool)}
-					dial.OAuthHandler = i.handler(t, pool)
+					dial.OAuthHandler = i.handler(t, dial.HTTPClient.Transport) // as a program with one client has it
 				}
 				asks := func() {
 					h.intercept(func(w http.ResponseWriter, req *http.Request) bool {

@@ -157,7 +157,7 @@ func (h *Hint) Read(ctx context.Context, err error, s Signs) Reading {
 		h.over = barred
 		return Reading{Err: Unanswered(err), Barred: barred}
 	}
-	return Reading{Err: err}
+	return Reading{Err: err, Barred: barred}
 }
 
 // missing reports whether the server does not know the session, doubts whether it may mean that.

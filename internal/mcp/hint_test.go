@@ -105,6 +105,7 @@ func TestReadWithoutResponse(t *testing.T) {
 		"somebody else's error":     {func(*Hint) {}, Signs{}, Reading{Err: closed}},
 		"closed, over HTTP":         {func(*Hint) {}, Signs{HTTP: true, Closed: true, Unsent: true}, Reading{Err: Lost(closed), Gone: true, Unsent: true}},
 		"no token":                  {func(*Hint) {}, Signs{HTTP: true, Rejected: true, Closed: true}, Reading{Err: Lost(closed), Barred: true}},
+		"unknown, over HTTP":        {func(*Hint) {}, Signs{HTTP: true}, Reading{Err: closed, Barred: true}},
 		"no connection":             {func(h *Hint) { post(h) }, Signs{}, Reading{Err: Lost(closed), Barred: true}},
 		"cut off":                   {func(h *Hint) { _, _ = io.ReadAll(post(h)) }, Signs{}, Reading{Err: Lost(closed)}},
 	} {

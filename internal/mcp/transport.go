@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/toolcircuit/toolcircuit"
 )
@@ -31,8 +32,8 @@ type transport struct {
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	h := HintOf(req.Context())
-	if req.Method != http.MethodPost { // a stream that goes on: its POST may have been executed
-		h = nil
+	if req.Method != http.MethodPost || strings.HasPrefix(req.Header.Get("Content-Type"), "application/x-www-form-urlencoded") {
+		h = nil // a stream that goes on, whose POST may have been executed, or a request for a token
 	}
 	resp, err := t.base.RoundTrip(h.request(req))
 	if err != nil {
