@@ -123,7 +123,7 @@ func TestNoToken(t *testing.T) {
 						if way == below || req.Header.Get("Authorization") != "" {
 							return false
 						}
-						http.Error(w, "token?", 401)
+						http.Error(w, "token?", http.StatusUnauthorized)
 						return true
 					})
 				}
@@ -146,7 +146,7 @@ func TestNoToken(t *testing.T) {
 
 				trouble := map[string]http.HandlerFunc{
 					"500":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) },
-					"401":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"invalid_client"}`, 401) },
+					"401":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"invalid_client"}`, http.StatusUnauthorized) },
 					"breaks off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 					"hangs": func(_ http.ResponseWriter, req *http.Request) {
 						r.add(time.Second)
