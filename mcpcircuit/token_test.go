@@ -145,8 +145,10 @@ func TestNoToken(t *testing.T) {
 				asks()
 
 				trouble := map[string]http.HandlerFunc{
-					"500":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) },
-					"401":        func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"invalid_client"}`, http.StatusUnauthorized) },
+					"500": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) },
+					"401": func(w http.ResponseWriter, _ *http.Request) {
+						http.Error(w, `{"error":"invalid_client"}`, http.StatusUnauthorized)
+					},
 					"breaks off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 					"hangs": func(_ http.ResponseWriter, req *http.Request) {
 						r.add(time.Second)
