@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 
 	"google.golang.org/grpc"
 
@@ -25,45 +24,28 @@ func interceptors(set *toolset.Set) []grpc.DialOption {
 		return err
 	}
 	streaming := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		permit, err := set.Allow(ctx, cc.Target(), toolset.Unknown)
+		s, call, err := stream.Open(ctx, set, cc.Target(), func(ctx context.Context) (grpc.ClientStream, error) {
+			return next(ctx, desc, cc, method, opts...)
+		})
 		if err != nil {
 			return nil, err
 		}
-		inner, flows, end := stream.Context(ctx, permit.Context)
-		over := func(err error) error {
-			defer end()
-			_, err = permit.Settle(ctx, nil, err)
-			return err
-		}
-		s, err := next(inner, desc, cc, method, opts...)
-		if err != nil {
-			return nil, over(err)
-		}
-		stop := context.AfterFunc(ctx, func() { over(ctx.Err()) }) // a caller that has enough says so by its context
-		return &clientStream{s, desc.ServerStreams, flows, func(err error) error { stop(); return over(err) }}, nil
+		return &clientStream{s, call, desc.ServerStreams}, nil
 	}
-	return []grpc.DialOption{
-		grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(streaming), grpc.WithDisableRetry(),
-	}
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(streaming), grpc.WithDisableRetry()}
 }
 
-// clientStream is a stream under a permit.
+// clientStream is a stream with the circuit of its target.
 type clientStream struct {
 	grpc.ClientStream
+	call    *stream.Call
 	several bool // answers may come
-	flows   func()
-	over    func(error) error
 }
 
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	switch {
-	case err == io.EOF, err == nil && !s.several:
-		s.over(nil)
-	case err != nil:
-		err = s.over(err)
-	default:
-		s.flows()
+	if err == nil && !s.several {
+		defer s.call.End(nil)
 	}
-	return err
+	return s.call.Part(err)
 }

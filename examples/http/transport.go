@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 
@@ -13,62 +14,40 @@ import (
 // that name, so its config gives a host its policy. A refusal is the error of the round trip. A
 // status counts as [toolcircuit.HTTPStatus] says, and the caller still gets the response.
 //
-// A call lasts until its body is read or closed. CallTimeout bounds it until the first byte of the
-// body. To use this elsewhere, copy this file and internal/stream/stream.go.
+// A call lasts until its body is read or closed, or until the request's context ends. CallTimeout
+// bounds it until the first byte of the body. A panic of base counts, and passes. To use this elsewhere, copy this file and internal/stream/stream.go.
 type transport struct {
 	set  *toolset.Set
 	base http.RoundTripper // [toolcircuit.Transport] tells a broken connection
 }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	permit, err := t.set.Allow(ctx, req.URL.Host, toolset.Unknown)
+	resp, call, err := stream.Open(req.Context(), t.set, req.URL.Host, func(ctx context.Context) (*http.Response, error) {
+		return t.base.RoundTrip(req.WithContext(ctx))
+	})
 	if err != nil {
-		if req.Body != nil {
+		if call == nil && req.Body != nil {
 			req.Body.Close() // as a RoundTripper must
 		}
 		return nil, err
 	}
-	inner, flows, end := stream.Context(ctx, permit.Context)
-	over := func(err error) error {
-		defer end()
-		_, err = permit.Settle(ctx, nil, err)
-		return err
-	}
-	resp, err := t.base.RoundTrip(req.WithContext(inner))
-	if err != nil {
-		return nil, over(err)
-	}
-	if err := toolcircuit.CheckResponse(resp); err != nil {
-		flows()
-		permit.Settle(ctx, nil, err) // now, however long the caller reads
-	}
-	resp.Body = &body{resp.Body, flows, over}
+	call.Judge(toolcircuit.CheckResponse(resp), resp.ContentLength == 0) // however long the caller reads
+	resp.Body = &body{resp.Body, call}
 	return resp, nil
 }
 
 // body is the body of a response.
 type body struct {
 	io.ReadCloser
-	flows func()
-	over  func(error) error
+	call *stream.Call
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == io.EOF:
-		b.over(nil)
-	case err != nil:
-		err = b.over(err)
-	case n > 0:
-		b.flows()
-	}
-	return n, err
+	return n, b.call.Part(err)
 }
 
-// Close before the end is no failure of the host: many a reader stops at the end of a value.
 func (b *body) Close() error {
-	defer b.over(nil)
+	defer b.call.End(nil) // no failure of the host: many a reader stops at the end of a value
 	return b.ReadCloser.Close()
 }

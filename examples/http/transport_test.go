@@ -177,6 +177,35 @@ func TestReaderLeaves(t *testing.T) {
 	require.Zero(t, r.inFlight())
 }
 
+// An answer without a body is over at once, however late its reader closes it.
+func TestNoBody(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	resp, err := r.get(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, toolcircuit.KindOK, (<-r.calls).Verdict.Kind)
+	r.now.Add(time.Minute)
+	require.NoError(t, resp.Body.Close())
+	require.Zero(t, r.inFlight())
+}
+
+// A panic of the transport inside passes, counts, and leaves nothing in flight. A host that hangs up
+// counts.
+func TestNoAnswer(t *testing.T) {
+	r := newRig(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err := r.get(t.Context())
+	require.ErrorIs(t, err, io.EOF)
+	require.Equal(t, toolcircuit.KindUnavailable, (<-r.calls).Verdict.Kind)
+
+	r.client.Transport = transport{r.set, panicking{}}
+	require.PanicsWithValue(t, "out of order", func() { r.get(t.Context()) })
+	require.Equal(t, toolcircuit.KindPanic, (<-r.calls).Verdict.Kind)
+	require.Zero(t, r.inFlight())
+}
+
+type panicking struct{}
+
+func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("out of order") }
+
 // The body of a failure can still be read, and that of a refused request is closed.
 func TestBodies(t *testing.T) {
 	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,10 @@ package stream
 import (
 	"context"
 	"errors"
+	"io"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // errFlows is the cause with which the bounded context ends when the first part has come.
@@ -46,4 +50,63 @@ func (c withValues) Value(key any) any {
 		return v
 	}
 	return c.Context.Value(key) // its own end is found by a key, too
+}
+
+// Call is one call from [Open]. It is settled once: by the first of its methods that settles it, or by
+// the end of its caller's context. It is safe for concurrent use.
+type Call struct {
+	permit     toolset.Permit
+	ctx        context.Context // of the caller
+	flows, end func()
+}
+
+// Open opens a stream with the circuit of a tool around it. If the call is refused, c is nil. If open
+// returns an error, the call is over. A panic of open counts, and passes.
+func Open[T any](ctx context.Context, set *toolset.Set, tool string, open func(context.Context) (T, error)) (s T, c *Call, err error) {
+	c = &Call{ctx: ctx}
+	if c.permit, err = set.Allow(ctx, tool, toolset.Unknown); err != nil {
+		return s, nil, err
+	}
+	inner, flows, end := Context(ctx, c.permit.Context)
+	stop := context.AfterFunc(ctx, func() { c.permit.Settle(ctx, nil, ctx.Err()) })
+	c.flows, c.end = flows, func() { stop(); end() }
+	err = toolcircuit.ErrNoReturn
+	defer func() {
+		if err != nil {
+			err = c.End(err)
+		}
+	}()
+	s, err = open(inner)
+	return s, c, err
+}
+
+// Part takes the error with which the stream gave a part: nil, [io.EOF] at its healthy end, or that of a
+// failure. It returns the error for the reader.
+func (c *Call) Part(err error) error {
+	switch err {
+	case nil:
+		c.flows()
+	case io.EOF:
+		c.End(nil)
+	default:
+		return c.End(err)
+	}
+	return err
+}
+
+// End settles the call. err is nil if the stream ended well or its reader has enough. It returns the error
+// for the reader. Then the context of the stream ends.
+func (c *Call) End(err error) error {
+	defer c.end()
+	_, err = c.permit.Settle(c.ctx, nil, err)
+	return err
+}
+
+// Judge settles the call before its stream ends, if err is not nil or over is true, which says that no
+// part will come. The stream can still be read.
+func (c *Call) Judge(err error, over bool) {
+	if err != nil || over {
+		c.flows()
+		c.permit.Settle(c.ctx, nil, err)
+	}
 }

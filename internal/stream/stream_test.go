@@ -3,6 +3,8 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // rig is one call with a CallTimeout of a second.
@@ -141,4 +144,95 @@ func TestContextKeepsValues(t *testing.T) {
 		p.Release()
 		end()
 	})
+}
+
+func TestOpen(t *testing.T) {
+	broke := &toolcircuit.HTTPError{StatusCode: 502}
+	// opened is the context of the stream, leave what its caller has enough by.
+	type opened func(ctx context.Context, c *stream.Call, leave context.CancelFunc)
+	for name, test := range map[string]struct {
+		open func() error
+		then opened
+		kind toolcircuit.Kind
+	}{
+		"it ends": {nil, func(_ context.Context, c *stream.Call, _ context.CancelFunc) {
+			require.NoError(t, c.Part(nil))
+			require.Equal(t, io.EOF, c.Part(io.EOF))
+			require.Equal(t, broke, c.Part(broke)) // which nobody counts
+		}, toolcircuit.KindOK},
+		"it flows for long and breaks": {nil, func(_ context.Context, c *stream.Call, _ context.CancelFunc) {
+			require.NoError(t, c.Part(nil))
+			time.Sleep(time.Hour)
+			require.Equal(t, broke, c.Part(broke))
+		}, toolcircuit.KindUnavailable},
+		"nothing comes": {nil, func(ctx context.Context, c *stream.Call, _ context.CancelFunc) {
+			<-ctx.Done()
+			require.ErrorIs(t, c.Part(ctx.Err()), toolcircuit.ErrCallTimeout)
+		}, toolcircuit.KindTimeout},
+		"its reader has enough": {nil, func(_ context.Context, c *stream.Call, _ context.CancelFunc) {
+			require.NoError(t, c.End(nil))
+		}, toolcircuit.KindOK},
+		"its caller leaves, and nobody reads": {nil, func(_ context.Context, _ *stream.Call, leave context.CancelFunc) {
+			leave()
+		}, toolcircuit.KindCanceled},
+		"it is a failure that takes long to read": {nil, func(ctx context.Context, c *stream.Call, _ context.CancelFunc) {
+			c.Judge(broke, false)
+			time.Sleep(time.Hour)
+			require.NoError(t, ctx.Err())
+			require.NoError(t, c.End(nil))
+		}, toolcircuit.KindUnavailable},
+		"it is empty, and its reader is slow": {nil, func(ctx context.Context, c *stream.Call, _ context.CancelFunc) {
+			c.Judge(nil, true)
+			time.Sleep(time.Hour)
+			require.NoError(t, c.End(nil))
+		}, toolcircuit.KindOK},
+		"it does not open":         {func() error { return broke }, nil, toolcircuit.KindUnavailable},
+		"it does not open, by EOF": {func() error { return io.EOF }, nil, toolcircuit.KindUnknown},
+		"its opening panics":       {func() error { panic("") }, nil, toolcircuit.KindPanic},
+		"its opening calls Goexit": {func() error { runtime.Goexit(); return nil }, nil, toolcircuit.KindPanic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := make(chan toolcircuit.Call, 2)
+				set, err := toolset.New(toolset.Config{Monitored: []string{"*"}, Default: &toolcircuit.Policy{CallTimeout: time.Second}},
+					toolset.Options{OnCall: func(_ context.Context, c toolcircuit.Call) { calls <- c }})
+				require.NoError(t, err)
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				var inner context.Context
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { recover() }()
+					_, c, err := stream.Open(ctx, set, "api", func(ctx context.Context) (any, error) {
+						if inner = ctx; test.open != nil {
+							return nil, test.open()
+						}
+						return nil, nil
+					})
+					if err == nil {
+						test.then(inner, c, leave)
+					}
+				}()
+				require.Equal(t, test.kind, (<-calls).Verdict.Kind)
+				<-done
+				synctest.Wait()
+				require.Error(t, inner.Err()) // nothing is left behind
+				require.Empty(t, calls)
+				require.Zero(t, set.Snapshot().Circuits[0].InFlight)
+			})
+		})
+	}
+}
+
+func TestOpenRefused(t *testing.T) {
+	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
+	require.NoError(t, err)
+	set.Circuit(t.Context(), "api").SetOverride(toolcircuit.OverrideOpen)
+	_, c, err := stream.Open(t.Context(), set, "api", func(context.Context) (any, error) {
+		t.Error("opened")
+		return nil, nil
+	})
+	require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+	require.Nil(t, c)
 }
