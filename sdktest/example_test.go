@@ -2,6 +2,7 @@ package sdktest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-github/v88/github"
 	"github.com/nats-io/nats.go"
+	openaistream "github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -51,6 +53,22 @@ func ExampleForError_redis() {
 	v := classify(context.Background(), toolcircuit.Outcome{Err: fmt.Errorf("cache: %w", redis.Nil)})
 	fmt.Println(v.Effect, v.Kind)
 	// Output: ignore not_found
+}
+
+// openai-go has a type for an error in mid-stream, when the status was 200. What it says is in the JSON of
+// the event.
+func ExampleForError_openai() {
+	classify := toolcircuit.ForError(func(e *openaistream.StreamError) toolcircuit.Verdict {
+		var data struct{ Error struct{ Type string } }
+		if json.Unmarshal(e.Event.Data, &data) == nil && data.Error.Type == "invalid_request_error" {
+			return toolcircuit.Verdict{Kind: toolcircuit.KindInvalid}
+		}
+		return toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}
+	})
+	err := &openaistream.StreamError{Event: openaistream.Event{Data: []byte(`{"error":{"type":"server_error"}}`)}}
+	v := classify(context.Background(), toolcircuit.Outcome{Err: err})
+	fmt.Println(v.Effect, v.Kind)
+	// Output: count unavailable
 }
 
 // The errors of nats.go are single values without a type of their own.

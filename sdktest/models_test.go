@@ -53,14 +53,40 @@ func TestOpenAI(t *testing.T) {
 		{typ: "*apierror.Error", event: "503 without a body", want: unavailable, fail: func(t *testing.T) error {
 			return openAI(t, answered(t, 503, nil, ""), &http.Client{})
 		}},
-		{event: "error in mid-stream", want: unknown, why: "the SDK makes a text of it, without a type", fail: func(t *testing.T) error {
-			resp, err := http.Get(answered(t, 200, http.Header{"Content-Type": {"text/event-stream"}}, "data: {\"error\":{\"message\":\"overloaded\"}}\n\n"))
+		{typ: "*ssestream.StreamError", event: "error in mid-stream", want: unknown, why: "what it says is in JSON, without a list: see ExampleForError_openai", fail: func(t *testing.T) error {
+			s := openAIStream(t, `{"error":{"message":"overloaded","type":"server_error","code":"server_error"}}`)
+			require.False(t, s.Next())
+			return s.Err()
+		}},
+		{event: "connection closed in mid-stream", want: unavailable, fail: func(t *testing.T) error {
+			resp, err := http.Get(hijacked(t, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\ndata: {\"a", false))
 			require.NoError(t, err)
-			stream := openaistream.NewStream[map[string]any](openaistream.NewDecoder(resp), nil)
-			require.False(t, stream.Next())
-			return stream.Err()
+			s := openaistream.NewStream[map[string]any](openaistream.NewDecoder(resp), nil)
+			require.False(t, s.Next())
+			return s.Err()
 		}},
 	})
+}
+
+// openAIStream returns openai-go's stream of one event.
+func openAIStream(t *testing.T, data string) *openaistream.Stream[map[string]any] {
+	resp, err := http.Get(answered(t, 200, http.Header{"Content-Type": {"text/event-stream"}}, "data: "+data+"\n\n"))
+	require.NoError(t, err)
+	return openaistream.NewStream[map[string]any](openaistream.NewDecoder(resp), nil)
+}
+
+// The Responses API says by an event that an answer failed in mid-stream. The SDK makes no error of it, so
+// a tool that reads such an event returns an error of its own.
+func TestOpenAIResponses(t *testing.T) {
+	for _, data := range []string{
+		`{"type":"error","code":"server_error","message":"no","sequence_number":1}`,
+		`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"no"}}}`,
+	} {
+		s := openAIStream(t, data)
+		require.True(t, s.Next(), data)
+		require.False(t, s.Next(), data)
+		require.NoError(t, s.Err(), data)
+	}
 }
 
 // claude makes one request with anthropic-sdk-go.

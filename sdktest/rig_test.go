@@ -8,12 +8,15 @@ package sdktest
 import (
 	"context"
 	"fmt"
+	"go/token"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,7 +53,7 @@ var (
 
 // row is one line of the table.
 type row struct {
-	typ   string // of an error in the tree, as %T prints it; "" where only the standard library's are
+	typ   string // of an error in the tree, as %T prints it; an unknown without one has no type of the SDK's
 	event string
 	fail  func(t *testing.T) error
 	want  verdict
@@ -69,6 +72,8 @@ func check(t *testing.T, rows []row) {
 			require.Error(t, err)
 			if r.typ != "" {
 				require.Contains(t, types(err), r.typ)
+			} else if r.want == unknown {
+				require.Empty(t, foreign(err), "the SDK has a type for it")
 			}
 			require.Equal(t, r.want, toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err}), "%v\n%v", types(err), err)
 			require.Equal(t, r.want == unknown, r.why != "", "an unknown has a reason")
@@ -76,18 +81,40 @@ func check(t *testing.T, rows []row) {
 	}
 }
 
-// types returns the types of the errors in a tree.
-func types(err error) (all []string) {
+// tree returns the errors in a tree.
+func tree(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
-	all = append(all, fmt.Sprintf("%T", err))
+	all = append(all, err)
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		all = append(all, types(e.Unwrap())...)
+		all = append(all, tree(e.Unwrap())...)
 	case interface{ Unwrap() []error }:
 		for _, err := range e.Unwrap() {
-			all = append(all, types(err)...)
+			all = append(all, tree(err)...)
+		}
+	}
+	return all
+}
+
+// types returns the types of the errors in a tree.
+func types(err error) (all []string) {
+	for _, err := range tree(err) {
+		all = append(all, fmt.Sprintf("%T", err))
+	}
+	return all
+}
+
+// foreign returns those types that a package outside of the standard library exports.
+func foreign(err error) (all []string) {
+	for _, err := range tree(err) {
+		t := reflect.TypeOf(err)
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if host, _, _ := strings.Cut(t.PkgPath(), "/"); strings.Contains(host, ".") && token.IsExported(t.Name()) {
+			all = append(all, fmt.Sprintf("%T", err))
 		}
 	}
 	return all

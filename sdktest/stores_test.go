@@ -71,10 +71,10 @@ func TestRedis(t *testing.T) {
 		{event: "connection closed", want: unknown, why: "a plain io.EOF may be the end of a file", fail: func(t *testing.T) error {
 			return redisGet(t, tcp(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }))
 		}},
-		{event: "LOADING", want: unknown, why: "a type without a code: see ExampleForError_redis", fail: func(t *testing.T) error {
+		{typ: "*proto.LoadingError", event: "LOADING", want: unknown, why: "a type without a code: see ExampleForError_redis", fail: func(t *testing.T) error {
 			return redisGet(t, redisServer(t, "-LOADING Redis is loading the dataset in memory\r\n"))
 		}},
-		{event: "redis.Nil", want: unknown, why: "an answer, which few tools return as an error", fail: func(t *testing.T) error {
+		{typ: "proto.RedisError", event: "redis.Nil", want: unknown, why: "an answer, which few tools return as an error", fail: func(t *testing.T) error {
 			return redisGet(t, redisServer(t, "$-1\r\n"))
 		}},
 	})
