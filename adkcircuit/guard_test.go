@@ -220,6 +220,37 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
+// A probe that requests a confirmation decides nothing, and the next call is the probe.
+func TestConfirmationOfProbe(t *testing.T) {
+	var r *rig
+	run(t, func(ctx tool.Context) (map[string]any, error) {
+		if len(r.calls) < threshold {
+			return nil, errDown
+		}
+		require.True(t, toolcircuit.IsProbe(ctx))
+		return nil, ctx.RequestConfirmation("may I?", nil)
+	}, func(n int, _ asked) []*genai.Part {
+		if len(r.calls) < threshold || r.set.Circuit(t.Context(), "web_search").State() == toolcircuit.StateHalfOpen {
+			return calls(n, 1)
+		}
+		return text("done")
+	}, nil, func(own *rig) {
+		r = own
+		_, _, err := r.ask(r.Context(), question())
+		require.NoError(r, err)
+		r.now.Add(cooldown)
+		for range 2 {
+			_, _, err = r.ask(r.Context(), question())
+			require.NoError(r, err)
+			last := r.calls[len(r.calls)-1]
+			require.True(r, last.Probe)
+			require.Equal(r, toolcircuit.KindInterrupt, last.Verdict.Kind)
+			require.Equal(r, toolcircuit.StateHalfOpen, r.set.Circuit(r.Context(), "web_search").State())
+		}
+		require.Len(r, r.calls, threshold+2)
+	})
+}
+
 // A model that never stops calling tools is given an answer when the session says endTurn.
 func TestEndTurn(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -32,6 +32,16 @@ type rig struct {
 	tool anthropic.BetaTool
 }
 
+var errAsks = errors.New("may I?")
+
+// interrupts is a Classifier that knows errAsks.
+func interrupts(_ context.Context, o toolcircuit.Outcome) (v toolcircuit.Verdict) {
+	if errors.Is(o.Err, errAsks) {
+		v.Kind = toolcircuit.KindInterrupt
+	}
+	return v
+}
+
 // run runs f with a tool that does what do does, in a bubble.
 func run(t *testing.T, do func(ctx context.Context) (content, error), f func(*rig)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +50,7 @@ func run(t *testing.T, do func(ctx context.Context) (content, error), f func(*ri
 		r.set, err = toolset.New(toolset.Config{
 			Tools:   map[string]toolset.Tool{"search": {Dependency: "search-api"}},
 			Default: &toolcircuit.Policy{FailureThreshold: 2, CallTimeout: time.Second, Cooldown: time.Minute},
-		}, toolset.Options{Clock: r.now, OnCall: func(_ context.Context, c toolcircuit.Call) { r.last = c }})
+		}, toolset.Options{Clock: r.now, OnCall: func(_ context.Context, c toolcircuit.Call) { r.last = c }, Classify: interrupts})
 		require.NoError(t, err)
 		tool, err := toolrunner.NewBetaToolFromJSONSchema("search", "searches",
 			func(ctx context.Context, _ struct{}) (content, error) { return do(ctx) })
@@ -119,6 +129,25 @@ func TestGuardHang(t *testing.T) {
 		require.Empty(r, told)
 		require.ErrorIs(r, err, context.Canceled)
 		require.Equal(r, toolcircuit.KindCanceled, r.last.Verdict.Kind)
+	})
+}
+
+// An interrupt, which a Classifier names, is handed on as it is. It counts for nothing: a probe's place is
+// free again.
+func TestGuardInterrupt(t *testing.T) {
+	fail := error(&toolcircuit.HTTPError{StatusCode: 503})
+	run(t, func(context.Context) (content, error) { return content{}, fail }, func(r *rig) {
+		for range 2 {
+			r.execute(r.Context())
+		}
+		fail = errAsks
+		r.now.Add(time.Minute)
+		for range 2 {
+			_, _, err := r.execute(r.Context())
+			require.Equal(r, errAsks, err)
+			require.True(r, r.last.Probe)
+			require.Equal(r, toolcircuit.KindInterrupt, r.last.Verdict.Kind)
+		}
 	})
 }
 

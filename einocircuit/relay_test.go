@@ -53,26 +53,40 @@ func (s *streamer) StreamableRun(ctx context.Context, _ string, _ ...tool.Option
 	return r, nil
 }
 
-// flow runs f with a stream that a tools node has opened.
+// enhancedStreamer is a streamer of the other kind.
+type enhancedStreamer struct{ *streamer }
+
+func (s enhancedStreamer) StreamableRun(ctx context.Context, _ *schema.ToolArgument, _ ...tool.Option) (*schema.StreamReader[*schema.ToolResult], error) {
+	r, err := s.streamer.StreamableRun(ctx, "")
+	return schema.StreamReaderWithConvert(r, func(text string) (*schema.ToolResult, error) { return result(text), nil }), err
+}
+
+// flow runs f with a stream that a tools node has opened, for both kinds of streams.
 func flow(t *testing.T, f func(r *rig, s *streamer, out *schema.StreamReader[[]*schema.Message], end func())) {
 	t.Helper()
-	var s *streamer
-	run(t, func(search) tool.BaseTool { return kinds["invokable"](nil) }, nil, nil, func(r *rig) {
-		s = &streamer{named: "web_search", parts: make(chan string), fails: make(chan error), sent: make(chan bool, 10)}
-		node, err := compose.NewToolNode(r.Context(), &compose.ToolsNodeConfig{
-			Tools:               []tool.BaseTool{s},
-			ToolCallMiddlewares: []compose.ToolMiddleware{einocircuit.Guard(r.set)},
+	for kind, of := range map[string]func(*streamer) tool.BaseTool{
+		"plain":    func(s *streamer) tool.BaseTool { return s },
+		"enhanced": func(s *streamer) tool.BaseTool { return enhancedStreamer{s} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			run(t, kinds["invokable"], nil, nil, func(r *rig) {
+				s := &streamer{named: "web_search", parts: make(chan string), fails: make(chan error), sent: make(chan bool, 10)}
+				node, err := compose.NewToolNode(r.Context(), &compose.ToolsNodeConfig{
+					Tools:               []tool.BaseTool{of(s)},
+					ToolCallMiddlewares: []compose.ToolMiddleware{einocircuit.Guard(r.set)},
+				})
+				require.NoError(r, err)
+				ctx, end := context.WithCancel(r.Context())
+				defer end()
+				out, err := node.Stream(ctx, calls(1, 1))
+				require.NoError(r, err)
+				f(r, s, out, end)
+				synctest.Wait()
+				require.Error(r, s.ctx.Err())
+				require.Zero(r, r.set.Snapshot().Circuits[1].InFlight)
+			})
 		})
-		require.NoError(r, err)
-		ctx, end := context.WithCancel(r.Context())
-		defer end()
-		out, err := node.Stream(ctx, calls(1, 1))
-		require.NoError(r, err)
-		f(r, s, out, end)
-		synctest.Wait()
-		require.Error(r, s.ctx.Err())
-		require.Zero(r, r.set.Snapshot().Circuits[1].InFlight)
-	})
+	}
 }
 
 // recv returns the next part.
@@ -81,7 +95,7 @@ func recv(out *schema.StreamReader[[]*schema.Message]) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return messages[0].Content, nil
+	return text(messages[0]), nil
 }
 
 // A stream that flows may take longer than CallTimeout. The call is over when it is.

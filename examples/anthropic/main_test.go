@@ -1,10 +1,19 @@
 package main
 
 import (
+	"context"
 	_ "embed"
 	"testing"
 
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/toolrunner"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit/anthropiccircuit"
+	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demotest"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 //go:embed agent.go
@@ -13,6 +22,44 @@ var source string
 func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
 
 func TestLines(t *testing.T) { demotest.Lines(t, source, 3) }
+
+// A caller that leaves the loop at a message has its calls not made. It can ask a person, and goes on with
+// another loop.
+func TestPerson(t *testing.T) {
+	set, err := toolset.New(toolset.Config{Tools: map[string]toolset.Tool{"forecast": {}}}, toolset.Options{})
+	require.NoError(t, err)
+	var requests []demo.Asked
+	model := demo.Serve((&demo.Model{Next: func(n int, asked demo.Asked) demo.Says {
+		requests = append(requests, asked)
+		if n == 1 {
+			return demo.Says{Calls: []demo.Call{{Tool: "forecast", City: "Bern"}}}
+		}
+		return demo.Says{Text: "done"}
+	}}).Anthropic())
+	defer model.Close()
+	calls := 0
+	tool, err := toolrunner.NewBetaToolFromJSONSchema("forecast", "", func(context.Context, place) (anthropic.BetaToolResultBlockParamContentUnion, error) {
+		calls++
+		return anthropic.BetaToolResultBlockParamContentUnion{OfText: &anthropic.BetaTextBlockParam{Text: "sunny"}}, nil
+	})
+	require.NoError(t, err)
+	client := anthropic.NewClient(option.WithBaseURL(model.URL), option.WithAPIKey("key"))
+	runner := client.Beta.Messages.NewToolRunner(anthropiccircuit.Guard(set, tool), anthropic.BetaToolRunnerParams{BetaMessageNewParams: anthropic.BetaMessageNewParams{
+		Model: "claude", MaxTokens: 1000, Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock("?"))},
+	}})
+	for _, err := range anthropiccircuit.All(t.Context(), set, runner) {
+		require.NoError(t, err)
+		break
+	}
+	require.Zero(t, calls)
+	for _, err := range anthropiccircuit.All(t.Context(), set, runner) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, calls)
+	require.Equal(t, []string{"forecast"}, requests[1].Tools)
+	require.Equal(t, "sunny", requests[1].Results[0].Text)
+	require.Equal(t, "done", textOf(runner.LastMessage()))
+}
 
 func Example() {
 	main()

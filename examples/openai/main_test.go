@@ -1,10 +1,21 @@
 package main
 
 import (
+	"context"
 	_ "embed"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/benbjohnson/clock"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/stretchr/testify/require"
+
+	"github.com/toolcircuit/toolcircuit"
+	"github.com/toolcircuit/toolcircuit/examples/internal/demo"
 	"github.com/toolcircuit/toolcircuit/examples/internal/demotest"
+	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 //go:embed agent.go
@@ -13,6 +24,45 @@ var source string
 func TestAgent(t *testing.T) { demotest.Test(t, runtime) }
 
 func TestLines(t *testing.T) { demotest.Lines(t, source, 9, "StopReason", "ends", `"none"`) }
+
+// A tool that needs a person ends the run with its own error, which counts for nothing, also as the probe.
+func TestInterrupt(t *testing.T) {
+	ctx, now, asks := t.Context(), clock.NewMock(), errors.New("may I?")
+	set, err := toolset.New(toolset.Config{
+		Tools:   map[string]toolset.Tool{"forecast": {}},
+		Default: &toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute},
+	}, toolset.Options{Clock: now, Classify: func(_ context.Context, o toolcircuit.Outcome) (v toolcircuit.Verdict) {
+		if errors.Is(o.Err, asks) {
+			v.Kind = toolcircuit.KindInterrupt
+		}
+		return v
+	}})
+	require.NoError(t, err)
+	session, err := set.Session("run", toolset.Limits{})
+	require.NoError(t, err)
+	model := demo.Serve((&demo.Model{Next: func(int, demo.Asked) demo.Says {
+		return demo.Says{Calls: []demo.Call{{Tool: "forecast", City: "Bern"}}}
+	}}).OpenAI())
+	defer model.Close()
+	a := &agent{
+		Rig:    demo.Rig{Set: set},
+		client: openai.NewClient(option.WithBaseURL(model.URL), option.WithAPIKey("key")),
+		do: map[string]func(context.Context, string) (string, error){"forecast": func(ctx context.Context, _ string) (string, error) {
+			require.True(t, toolcircuit.IsProbe(ctx))
+			return "", asks
+		}},
+	}
+	_, err = toolset.Do(ctx, set, "forecast", nil, func(context.Context) (any, error) {
+		return nil, &toolcircuit.HTTPError{StatusCode: 503}
+	})
+	require.Error(t, err)
+	now.Add(time.Minute) // so that the next call is the probe
+	for range 2 {
+		_, err = a.ask(ctx, session, "?")
+		require.ErrorIs(t, err, asks)
+		require.True(t, set.Circuit(ctx, "forecast").Ready())
+	}
+}
 
 func Example() {
 	main()
