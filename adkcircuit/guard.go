@@ -24,20 +24,24 @@ import (
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
-// Guard returns the tools in a new slice, each with its circuit around it. A tool that ADK does not run,
-// because the provider does, is in it as it is. The Set knows a tool by its name. A nil set or tool panics.
+// Guard returns the tools in a new slice, each with its circuit around it. A tool that the provider runs,
+// and not ADK, stays as it is. The Set knows a tool by its name. A nil set or tool panics.
 //
 // ADK answers the model with the text of a tool's error. So a refused call returns the keys of a blocked
 // [toolcircuit.Result], and a failed call those of a failed one. AfterToolCallbacks see them, and
 // OnToolErrorCallbacks do not. These pass as they are:
 //   - what a healthy call returned
 //   - errors of the kinds canceled and deadline, because they belong to the run
-//   - the confirmation flow, with [tool.WithConfirmation] inside or outside, too. A call that requests a
-//     confirmation, or whose confirmation was rejected, counts for nothing, and a probe's place is free again
+//   - the confirmation flow, also with [tool.WithConfirmation] inside or outside of the guard. A call that
+//     requests a confirmation, or whose confirmation was rejected, counts for nothing, and a probe's place
+//     is free again
 //
 // The [tool.Context] of a tool ends and has values as [toolset.Permit.Context] does: CallTimeout ends it,
 // and [toolcircuit.IsProbe] and [toolset.IdempotencyKey] work. A function tool of ADK turns a panic into an
 // error without a type, so its kind is unknown. A panic of another tool counts, and passes.
+//
+// Put one Guard around a tool. A second one, of another Set, takes the keys of a blocked or failed Result
+// for a healthy output.
 func Guard(set *toolset.Set, tools ...tool.Tool) []tool.Tool {
 	if set == nil {
 		panic("adkcircuit: Guard: set is nil")

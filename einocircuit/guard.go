@@ -40,6 +40,9 @@ import (
 // stream that breaks ends with the JSON of a failed Result, on a line of its own after the parts that
 // came. A stream that its reader closes is healthy if a part has come. Otherwise it counts for nothing.
 //
+// Put one Guard around a tool. A second one, of another Set, takes the text of a blocked or failed Result
+// for a healthy output.
+//
 // The Set and the session know a call by its name and arguments. A Classifier sees the output of a
 // tool that does not stream as the SDK's type, such as *[compose.ToolOutput].
 func Guard(set *toolset.Set) compose.ToolMiddleware {

@@ -14,7 +14,7 @@ import (
 
 // Model returns a chat model that offers m only the tools that [toolset.Visible] shows. It asks anew at
 // each call, so a tool comes back by itself. The ToolsNode still knows a hidden tool, and Guard refuses a
-// call of it. m has no tools bound yet. A nil argument panics.
+// call of it. Bind no tools to m before. A nil argument panics.
 //
 // When the [toolset.Session] of the context says that the turn should end, m is asked with
 // [schema.ToolChoiceForbidden], and tool calls in its answer are dropped. So an agent ends with an

@@ -11,9 +11,10 @@ import (
 )
 
 // relay returns a stream with the parts of from, which settles c at its end. say makes a part of a
-// text. Two goroutines work for it, because from may hang whatever its context says. They end with
-// the call, except that the one that waits for a part of such a stream ends with that part. A nil stream
-// is handed on, as without a guard.
+// text. A nil stream is handed on, as without a guard.
+//
+// Two goroutines work for it, because from may hang whatever its context says. Both end with the call. If
+// from hangs, the one that reads it ends when from gives something.
 func relay[T any](c *call, from *schema.StreamReader[T], say func(text string) T) *schema.StreamReader[T] {
 	if from == nil {
 		c.over(nil, nil)

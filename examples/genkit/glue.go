@@ -32,7 +32,8 @@ func interrupts(_ context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 }
 
 // offer is the middleware of one turn. It offers visible tools only, and none when the session ends the
-// turn, since not every plugin of a model knows ToolChoiceNone. Genkit runs a hidden tool all the same.
+// turn, because not every plugin of a model knows ToolChoiceNone. Genkit still knows a hidden tool, and
+// guard refuses a call of it.
 func offer(set *toolset.Set, session *toolset.Session) ai.ModelMiddleware {
 	return func(next ai.ModelFunc) ai.ModelFunc {
 		return func(ctx context.Context, req *ai.ModelRequest, stream ai.ModelStreamCallback) (*ai.ModelResponse, error) {

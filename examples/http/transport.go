@@ -31,7 +31,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	call.Judge(toolcircuit.CheckResponse(resp), resp.ContentLength == 0) // however long the caller reads
+	call.Judge(toolcircuit.CheckResponse(resp), resp.ContentLength == 0) // now, however long the caller reads
 	resp.Body = &body{resp.Body, call}
 	return resp, nil
 }
@@ -48,6 +48,6 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) Close() error {
-	defer b.call.End(nil) // no failure of the host: many a reader stops at the end of a value
+	defer b.call.End(nil) // no failure of the host: many readers stop at the end of a value
 	return b.ReadCloser.Close()
 }

@@ -16,8 +16,8 @@ import (
 type model func(ctx context.Context, prompt string) iter.Seq2[string, error]
 
 // guard returns m with its circuit. The Set knows a model as a tool of that name, so each model of each
-// provider has a circuit of its own. Give models a Set of their own: a session of the tools' Set would
-// take a request for the call of a tool.
+// provider has a circuit of its own. Give models a Set of their own. In the tools' Set a session would
+// take a request to a model for the call of a tool.
 //
 // A call lasts until the answer ends, breaks, or is left by its reader. CallTimeout bounds it until the
 // first part. An answer is healthy if it ends, or if its reader leaves it after a part. A refusal is the
@@ -52,8 +52,8 @@ func guard(set *toolset.Set, name string, m model) model {
 	}
 }
 
-// first returns a model that asks each of models, until one answers. It asks the next if the circuit of
-// one is open, or if one fails before its first part in a way that another need not. An answer that
+// first returns a model that asks one of models after another, until one answers. It asks the next after a
+// refusal, and after an error before the first part that [toolcircuit.Retryable] reports. An answer that
 // breaks later ends with its error, because its reader has begun.
 func first(models ...model) model {
 	return func(ctx context.Context, prompt string) iter.Seq2[string, error] {
