@@ -27,6 +27,8 @@ import (
 // call that of a failed one. A healthy result passes as it is, and so do errors of the kinds canceled and
 // deadline, because they belong to the run. A panic counts, and passes. The runner does not recover it.
 //
+// Put one Guard around a tool. A second one, of another Set, takes a failed call for one of kind unknown.
+//
 // The context of a tool is [toolset.Permit.Context]. A Classifier sees the content that a tool returned.
 func Guard(set *toolset.Set, tools ...anthropic.BetaTool) []anthropic.BetaTool {
 	if set == nil {
