@@ -20,7 +20,7 @@ import (
 
 	"github.com/toolcircuit/toolcircuit"
 	"github.com/toolcircuit/toolcircuit/internal/adapter"
-	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/stream"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 

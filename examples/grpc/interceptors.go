@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/stream"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
@@ -15,7 +15,7 @@ import (
 // the circuit, which then sees one slow call in place of several that failed.
 //
 // A stream lasts until RecvMsg says that it is over, or until its context ends. CallTimeout bounds it
-// until the first message. To use this elsewhere, copy this file and internal/stream/stream.go.
+// until the first message. To use this elsewhere, copy this file.
 func interceptors(set *toolset.Set) []grpc.DialOption {
 	unary := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		_, err := toolset.Do(ctx, set, cc.Target(), toolset.Unknown, func(ctx context.Context) (any, error) {
@@ -24,7 +24,7 @@ func interceptors(set *toolset.Set) []grpc.DialOption {
 		return err
 	}
 	streaming := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		s, call, err := stream.Open(ctx, set, cc.Target(), func(ctx context.Context) (grpc.ClientStream, error) {
+		s, call, err := stream.Open(ctx, set, cc.Target(), toolset.Unknown, func(ctx context.Context) (grpc.ClientStream, error) {
 			return next(ctx, desc, cc, method, opts...)
 		})
 		if err != nil {

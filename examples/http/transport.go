@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/toolcircuit/toolcircuit"
-	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/stream"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
@@ -15,14 +15,14 @@ import (
 // status counts as [toolcircuit.HTTPStatus] says, and the caller still gets the response.
 //
 // A call lasts until its body is read or closed, or until the request's context ends. CallTimeout
-// bounds it until the first byte of the body. A panic of base counts, and passes. To use this elsewhere, copy this file and internal/stream/stream.go.
+// bounds it until the first byte of the body. A panic of base counts, and passes. To use this elsewhere, copy this file.
 type transport struct {
 	set  *toolset.Set
 	base http.RoundTripper // [toolcircuit.Transport] tells a broken connection
 }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, call, err := stream.Open(req.Context(), t.set, req.URL.Host, func(ctx context.Context) (*http.Response, error) {
+	resp, call, err := stream.Open(req.Context(), t.set, req.URL.Host, toolset.Unknown, func(ctx context.Context) (*http.Response, error) {
 		return t.base.RoundTrip(req.WithContext(ctx))
 	})
 	if err != nil {

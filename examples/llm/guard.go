@@ -6,13 +6,13 @@ import (
 	"iter"
 
 	"github.com/toolcircuit/toolcircuit"
-	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/stream"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
 // model answers a prompt, part by part. An error is the last that it yields.
 //
-// To use guard and first elsewhere, copy this file and internal/stream/stream.go.
+// To use guard and first elsewhere, copy this file.
 type model func(ctx context.Context, prompt string) iter.Seq2[string, error]
 
 // guard returns m with its circuit. The Set knows a model as a tool of that name, so each model of each

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
-	"github.com/toolcircuit/toolcircuit/internal/stream"
+	"github.com/toolcircuit/toolcircuit/stream"
 	"github.com/toolcircuit/toolcircuit/toolset"
 )
 
@@ -204,7 +204,7 @@ func TestOpen(t *testing.T) {
 				go func() {
 					defer close(done)
 					defer func() { recover() }()
-					_, c, err := stream.Open(ctx, set, "api", func(ctx context.Context) (any, error) {
+					_, c, err := stream.Open(ctx, set, "api", toolset.Unknown, func(ctx context.Context) (any, error) {
 						if inner = ctx; test.open != nil {
 							return nil, test.open()
 						}
@@ -229,10 +229,20 @@ func TestOpenRefused(t *testing.T) {
 	set, err := toolset.New(toolset.Config{Monitored: []string{"*"}}, toolset.Options{})
 	require.NoError(t, err)
 	set.Circuit(t.Context(), "api").SetOverride(toolcircuit.OverrideOpen)
-	_, c, err := stream.Open(t.Context(), set, "api", func(context.Context) (any, error) {
+	_, c, err := stream.Open(t.Context(), set, "api", toolset.Unknown, func(context.Context) (any, error) {
 		t.Error("opened")
 		return nil, nil
 	})
 	require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
 	require.Nil(t, c)
+}
+
+func TestOpenNil(t *testing.T) {
+	set, err := toolset.New(toolset.Config{}, toolset.Options{})
+	require.NoError(t, err)
+	open := func(context.Context) (any, error) { return nil, nil }
+	var none context.Context
+	require.PanicsWithValue(t, "stream: Open: open is nil", func() { stream.Open[any](t.Context(), set, "api", nil, nil) })
+	require.Panics(t, func() { stream.Open(t.Context(), nil, "api", nil, open) })
+	require.Panics(t, func() { stream.Open(none, set, "api", nil, open) })
 }
