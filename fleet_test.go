@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -124,9 +125,10 @@ func TestFleetGoroutines(t *testing.T) {
 func goroutines() (n int) {
 	text := make([]byte, 1<<20)
 	text = text[:runtime.Stack(text, true)]
+	ours := regexp.MustCompile(`created by github\.com/toolcircuit/toolcircuit(/internal/\w+)?\.`)
 	bubble := regexp.MustCompile(`synctest bubble \d+]`).Find(text) // the caller comes first
 	for _, stack := range bytes.Split(text, []byte("\n\n")) {
-		if bytes.Contains(stack, bubble) && bytes.Contains(stack, []byte("created by github.com/toolcircuit/toolcircuit.")) {
+		if bytes.Contains(stack, bubble) && ours.Match(stack) {
 			n++
 		}
 	}
@@ -233,6 +235,62 @@ func TestFleetStuckStore(t *testing.T) {
 	})
 }
 
+// A Store that never returns from one method still hears all that the others tell it.
+func TestFleetStuckMethod(t *testing.T) {
+	for stuck, name := range map[storetest.Method]string{storetest.Trip: "Trip", storetest.Settle: "Settle", storetest.Reset: "Reset"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, thawed := &wild{Memory: storetest.NewMemory()}, make(chan struct{})
+				defer close(thawed)
+				f := newFleet(t, s, fleetOptions)
+				fail := func(context.Context) (int, error) { return 0, errDown }
+				once := fleetPolicy
+				once.FailureThreshold = 1
+				join := func(key string, opens bool) *toolcircuit.ToolCircuit {
+					c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: once})
+					require.NoError(t, f.Join(c, key))
+					if opens {
+						toolcircuit.Do(t.Context(), c, fail)
+					}
+					return c
+				}
+				const each = 8
+				var trips, settles, resets []*toolcircuit.ToolCircuit
+				for i := range each {
+					trips = append(trips, join(fmt.Sprint("trip ", i), false))
+					settles = append(settles, join(fmt.Sprint("settle ", i), true))
+					resets = append(resets, join(fmt.Sprint("reset ", i), true))
+				}
+				stray := join("stray", true)
+				time.Sleep(once.Cooldown)
+				var probes []*toolcircuit.Permit
+				for _, c := range settles {
+					p, err := c.Allow(t.Context())
+					require.NoError(t, err)
+					probes = append(probes, &p)
+				}
+				s.set(func() { <-thawed }, stuck)
+				for i := range each {
+					toolcircuit.Do(t.Context(), trips[i], fail)
+					settle(probes[i], nil)
+					resets[i].Reset()
+				}
+				s.Set(storetest.Fault{LoseAnswer: true}, storetest.Acquire)
+				_, err := stray.Allow(t.Context())
+				require.Error(t, err)
+				s.Set(storetest.Fault{})
+				time.Sleep(5 * time.Second)
+				for i := range each {
+					require.Equal(t, stuck != storetest.Trip, s.Record(fmt.Sprint("trip ", i)).Open, "trip %d", i)
+					require.Equal(t, stuck == storetest.Settle, s.Record(fmt.Sprint("settle ", i)).Open, "settle %d", i)
+					require.Equal(t, stuck == storetest.Reset, s.Record(fmt.Sprint("reset ", i)).Open, "reset %d", i)
+				}
+				runtime.KeepAlive([][]*toolcircuit.ToolCircuit{trips, settles, resets})
+			})
+		})
+	}
+}
+
 // The text of a store's panic is one line. A Watch that ends without an error is told as that.
 func TestFleetStoreErrorTexts(t *testing.T) {
 	for text, fault := range map[string]*wild{
@@ -255,12 +313,28 @@ func TestFleetStoreErrorTexts(t *testing.T) {
 	}
 }
 
-// wild is a Store that does something in each request.
+// wild is a Store that does something in each request, or in those of some methods.
 type wild struct {
 	*storetest.Memory
 	mu    sync.Mutex
 	do    func()
-	quits bool // Watch returns nil at once
+	in    []storetest.Method // none: all but Watch
+	quits bool               // Watch returns nil at once
+}
+
+func (w *wild) set(do func(), in ...storetest.Method) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.do, w.in = do, in
+}
+
+func (w *wild) act(m storetest.Method) {
+	w.mu.Lock()
+	do, in := w.do, w.in
+	w.mu.Unlock()
+	if do != nil && (len(in) == 0 || slices.Contains(in, m)) {
+		do()
+	}
 }
 
 func (w *wild) Watch(ctx context.Context, changed func(string, toolcircuit.View), resync func()) error {
@@ -270,39 +344,29 @@ func (w *wild) Watch(ctx context.Context, changed func(string, toolcircuit.View)
 	return w.Memory.Watch(ctx, changed, resync)
 }
 
-func (w *wild) set(do func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.do = do
-}
-
-func (w *wild) act() {
-	w.mu.Lock()
-	do := w.do
-	w.mu.Unlock()
-	if do != nil {
-		do()
-	}
-}
-
 func (w *wild) Load(ctx context.Context, keys []string) ([]toolcircuit.View, error) {
-	w.act()
+	w.act(storetest.Load)
 	return w.Memory.Load(ctx, keys)
 }
 
 func (w *wild) Trip(ctx context.Context, key string, t toolcircuit.TripRequest) (toolcircuit.View, error) {
-	w.act()
+	w.act(storetest.Trip)
 	return w.Memory.Trip(ctx, key, t)
 }
 
 func (w *wild) Acquire(ctx context.Context, key string, a toolcircuit.AcquireRequest) (toolcircuit.View, error) {
-	w.act()
+	w.act(storetest.Acquire)
 	return w.Memory.Acquire(ctx, key, a)
 }
 
 func (w *wild) Settle(ctx context.Context, key string, f toolcircuit.Fence, o toolcircuit.Settlement) (toolcircuit.View, error) {
-	w.act()
+	w.act(storetest.Settle)
 	return w.Memory.Settle(ctx, key, f, o)
+}
+
+func (w *wild) Reset(ctx context.Context, key string, r toolcircuit.ResetRequest) (toolcircuit.View, error) {
+	w.act(storetest.Reset)
+	return w.Memory.Reset(ctx, key, r)
 }
 
 // Nobody polls what is not used, and new circuits are loaded once.

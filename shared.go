@@ -179,10 +179,37 @@ type ResetRequest struct {
 	Epoch uint64 // the latest that the worker knows
 }
 
-// What follows is a circuit's side of a Fleet: what its state holds besides, further steps, which
-// are pure like those of the machine, and what a call does when it needs the store. Two numbers
-// have two jobs. seq is the circuit's own: an admission carries it and a settlement compares it.
-// epoch is the store's, and is compared only with that of a View.
+// Shared says whether a circuit shares its state.
+type Shared string
+
+const (
+	SharedNot      Shared = ""         // the circuit is in no Fleet
+	SharedOK       Shared = "ok"       // the Fleet's store answers
+	SharedDegraded Shared = "degraded" // it does not, so the circuit goes on by itself
+)
+
+// What follows is a circuit's side of a Fleet: what its state holds besides, the steps that the
+// store causes, which are pure like those of the machine, and what a call does when it needs the
+// store. A View says what the store knows of the circuit: closed, open with the wait that is left,
+// or half-open with the lease that is left.
+//
+//	step          what happened                        next state
+//	settleShared  a call has ended                     settle's, and the store is owed the change
+//	adopt         a View came                          the View's, if it is newer; nothing is owed
+//	hear          a Load was answered                  adopt's; an opening that the store lost is owed
+//	told          what was owed has been told          adopt's; nothing is owed
+//	holdBack      a call asks the store for the probe  refuses until the answer
+//	claimed       the store gave the probe             half-open, the call is the probe
+//	              another worker has it                adopt's, or refuses until the wait is over
+//	              the store knows of no opening        alone's
+//	unanswered    the store did not answer             refuses for a while; alone's at the third time
+//	cutOff        the store cannot be asked            refuses for a while; alone's if given up on
+//	alone         the store cannot help                half-open, the call is this worker's own probe
+//	renewed       the probe's lease was renewed        the same, with a later end of the lease
+//	rested        a poll has passed                    the same, used less recently
+//
+// Two numbers have two jobs. seq is the circuit's own: an admission carries it and a settlement
+// compares it. epoch is the store's, and is compared only with that of a View.
 
 // use says how recently a circuit in a Fleet was used. Each poll lowers it by one.
 type use uint8
@@ -249,6 +276,16 @@ func (s *state) debt() *debt {
 		return nil
 	}
 	return s.account.owed
+}
+
+// active reports whether the rhythm has to look at a circuit in the state s.
+func (s *state) active() bool {
+	return s.State != StateClosed || s.use >= useIdle || s.account != nil
+}
+
+// busy reports whether the rhythm has to look at it as soon as something is due.
+func (s *state) busy() bool {
+	return s.account != nil && (s.account.owed != nil || s.account.fence != "")
 }
 
 // settleShared is settle, and notes what the fleet is to be told. A holder that has stalled past
@@ -562,6 +599,9 @@ func (s state) cutOff(in input, wait time.Duration, salt uint64) state {
 // ask does nothing and reports false.
 func (c *ToolCircuit) ask(ctx context.Context, s *state) (probe *state, tried bool) {
 	m := c.member.Load()
+	if m == nil { // it has just left
+		return nil, false
+	}
 	f := m.fleet
 	admitted, asks := false, false
 	step := func(f func(s state, in input) (state, bool)) *state {
@@ -676,4 +716,15 @@ func (c *ToolCircuit) tell(ctx context.Context, s *state) {
 			m.fleet.pay(context.WithoutCancel(ctx), m, c, s.debt())
 		}
 	}
+}
+
+func (c *circuit) shared(s *state) Shared {
+	m := c.member.Load()
+	switch {
+	case s.use == useAlone || m == nil:
+		return SharedNot
+	case m.fleet.health.Degraded():
+		return SharedDegraded
+	}
+	return SharedOK
 }

@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// Class is a class of requests. A store may answer some and not others.
+// Class is a class of requests, one for each method of a store. A store may answer some and not
+// others.
 type Class int
 
 // The classes.
 const (
 	Load Class = iota
 	Claim
-	Tell
+	Trip
+	Settle
+	Reset
 	Watch
 	classes
 )
@@ -29,8 +32,9 @@ func Pause() time.Duration { return 500*time.Millisecond + rand.N(500*time.Milli
 // Health is what the latest requests say of a store. Make one with New. All methods are safe for
 // concurrent use.
 type Health struct {
-	timeout time.Duration // of a request
-	tell    func(News)
+	timeout  time.Duration // of a request
+	panicked func(any) error
+	tell     func(News)
 
 	mu       sync.Mutex
 	closed   bool
@@ -38,6 +42,8 @@ type Health struct {
 	retryAt  time.Time    // when the next attempt is due
 	row      int          // failed in a row
 	failed   [classes]int // the same by class
+	stuck    [classes]int // requests that the store has not returned from, though their time is over
+	chunk    int          // keys in one Load
 	degraded bool         // as told
 	news     []News
 	telling  bool // somebody delivers news
@@ -50,11 +56,12 @@ type News struct {
 	Err      error // of the last request; nil if the store answers
 }
 
-// New returns the Health of a store whose requests end after timeout. Each change between answering
-// and given up on is told: in order, one at a time, in a goroutine of its own and with no lock held.
-// A panic in tell is dropped. A nil tell hears nothing.
-func New(timeout time.Duration, tell func(News)) *Health {
-	return &Health{timeout: timeout, tell: tell}
+// New returns the Health of a store whose requests end after timeout. panicked makes an error of
+// what a store panicked with. Each change between answering and given up on is told: in order, one
+// at a time, in a goroutine of its own and with no lock held. A panic in tell is dropped. A nil tell
+// hears nothing.
+func New(timeout time.Duration, panicked func(any) error, tell func(News)) *Health {
+	return &Health{timeout: timeout, panicked: panicked, tell: tell, chunk: 8}
 }
 
 // Note takes in how a request ended. Failures before the next attempt is due count once.
@@ -75,7 +82,7 @@ func (h *Health) Note(class Class, err error) {
 		h.sick = true
 	default:
 		if class == Load && h.failed[Load] > 0 { // it was away
-			h.failed[Claim], h.failed[Tell] = 0, 0
+			h.forgive()
 		}
 		h.sick, h.row = false, 0
 		h.failed[class] = 0
@@ -88,8 +95,15 @@ func (h *Health) Note(class Class, err error) {
 func (h *Health) Settled() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed[Claim], h.failed[Tell] = 0, 0
+	h.forgive()
 	h.judge(nil)
+}
+
+// forgive forgets which claims and news were not answered. The caller holds mu.
+func (h *Health) forgive() {
+	for class := Claim; class <= Reset; class++ {
+		h.failed[class] = 0
+	}
 }
 
 // Unused notes that there is nothing to ask the store, so calls may try it again.

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,8 @@ var errDown = errors.New("down")
 
 const timeout = 50 * time.Millisecond
 
+func panicked(value any) error { return fmt.Errorf("panicked: %v", value) }
+
 // rig is a Health and what it told.
 type rig struct {
 	*testing.T
@@ -26,7 +29,7 @@ type rig struct {
 func run(t *testing.T, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t}
-		r.Health = health.New(timeout, func(n health.News) { r.told = append(r.told, n) })
+		r.Health = health.New(timeout, panicked, func(n health.News) { r.told = append(r.told, n) })
 		test(r)
 	})
 }
@@ -84,7 +87,7 @@ func TestTogether(t *testing.T) {
 		}
 		require.True(r, r.Sick())
 		r.is(false, false, 0)
-		r.Note(health.Tell, nil)
+		r.Note(health.Settle, nil)
 		r.fails(2, health.Load)
 		r.is(false, false, 0)
 	})
@@ -99,19 +102,19 @@ func TestOneClass(t *testing.T) {
 			r.Note(health.Load, nil)
 		}
 		require.True(r, r.Refuses(health.Claim))
-		require.False(r, r.Refuses(health.Tell))
+		require.False(r, r.Refuses(health.Settle))
 		r.is(true, true, 1)
 		r.Settled()
 		require.False(r, r.Refuses(health.Claim), "there is nothing left to claim")
 		r.is(true, false, 2)
 	})
 	run(t, func(r *rig) { // it was away, so its refusals are old
-		r.fails(2, health.Tell)
+		r.fails(2, health.Settle)
 		r.fails(1, health.Load)
 		r.is(false, true, 1)
 		r.Note(health.Load, nil)
 		r.is(true, false, 2)
-		r.fails(1, health.Tell)
+		r.fails(1, health.Settle)
 		r.is(false, false, 2)
 	})
 }
@@ -144,7 +147,7 @@ func TestUnusedAndClose(t *testing.T) {
 func TestHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, told := make(chan struct{}), []bool{}
-		h := health.New(timeout, func(n health.News) {
+		h := health.New(timeout, panicked, func(n health.News) {
 			<-release
 			told = append(told, n.Degraded)
 			if n.Degraded {
@@ -162,6 +165,6 @@ func TestHooks(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Equal(t, []bool{true, false, true, false}, told)
-		health.New(timeout, nil).Note(health.Load, errDown)
+		health.New(timeout, panicked, nil).Note(health.Load, errDown)
 	})
 }
