@@ -109,9 +109,9 @@ func (c *ToolCircuit) enter(ctx context.Context) (*state, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, c.ended(ctx, err)
 	}
-	by, refusal := c.admit(ctx)
-	if by.use != useAlone {
-		if err := ctx.Err(); err != nil { // it ended in the wait for a Fleet's store
+	by, refusal, waited := c.admit(ctx)
+	if waited {
+		if err := ctx.Err(); err != nil { // it ended meanwhile
 			if refusal == nil {
 				p := Permit{c: c, by: by}
 				p.begin()
@@ -173,15 +173,15 @@ func (p *Permit) start() {
 }
 
 // admit returns the state that lets the call run. If the circuit refuses, it returns the state
-// that refuses and the refusal. A refusal reads the clock at most once. The caller delivers the
-// event of a probe's admission.
-func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError) {
-	touched, asked := false, false // each at most once, so that a call does not wait again for a Fleet's store
+// that refuses and the refusal. A refusal reads the clock at most once. waited reports whether the
+// call may have waited for a Fleet's store. The caller delivers the event of a probe's admission.
+func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError, waited bool) {
+	touched, asked := false, false // each at most once, so that a call does not wait again
 	for {
 		s := c.state.Load()
 		if s.override == OverrideClosed || s.override == OverrideNone && s.State == StateClosed {
 			if touched || s.use.plain() {
-				return s, nil
+				return s, nil, touched
 			}
 			touched = true
 			c.touch(ctx)
@@ -191,16 +191,16 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 			if c.rides(ctx, s) {
 				ride := *s
 				ride.rides = true
-				return &ride, nil
+				return &ride, nil, touched || asked
 			}
-			return s, refusal
+			return s, refusal, touched || asked
 		}
 		if s.use != useAlone {
 			if asked {
-				return s, c.refusal(s)
+				return s, c.refusal(s), true
 			}
 			if by, asked = c.ask(ctx, s); by != nil {
-				return by, nil
+				return by, nil, true
 			}
 			continue
 		}
@@ -211,7 +211,7 @@ func (c *ToolCircuit) admit(ctx context.Context) (by *state, refusal *OpenError)
 			return now.admit(in), true
 		})
 		if taken {
-			return probe, nil
+			return probe, nil, false
 		}
 	}
 }

@@ -1445,6 +1445,30 @@ func TestFleetWaitTakesAllTime(t *testing.T) {
 	}
 }
 
+// A refused call of a circuit that shares its state looks at its context as often as any other.
+func TestFleetRefusedLooksOnce(t *testing.T) {
+	looks := func(c *toolcircuit.ToolCircuit) int {
+		ctx := &lookedAt{Context: context.Background()}
+		_, err := c.Allow(ctx)
+		require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
+		return ctx.looks
+	}
+	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		w[0].fail(3)
+		shared := looks(w[0].ToolCircuit)
+		w[0].fleet.Leave(w[0].ToolCircuit)
+		require.Equal(t, looks(w[0].ToolCircuit), shared)
+	})
+}
+
+// lookedAt counts how often somebody looks at whether it has ended.
+type lookedAt struct {
+	context.Context
+	looks int
+}
+
+func (c *lookedAt) Err() error { c.looks++; return c.Context.Err() }
+
 // One request that failed does not put off the probe: the call at the end of the cooldown asks, and
 // only if it gets no answer is the next attempt the Fleet's.
 func TestFleetProbesAfterOneFailure(t *testing.T) {
