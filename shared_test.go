@@ -957,6 +957,37 @@ func TestFleetUnansweredClaims(t *testing.T) {
 	}
 }
 
+// A store that carries out no claims of one key, and those of others, is there. The worker still
+// probes that circuit alone.
+func TestFleetUnansweredClaimsOfOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, &poisoned{storetest.NewMemory()}, fleetOptions)
+		quick := toolcircuit.Policy{FailureThreshold: 1, Cooldown: 10 * time.Millisecond, MaxCooldown: 10 * time.Millisecond}
+		c, other := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy}), toolcircuit.MustNew("other", toolcircuit.Options{Policy: quick})
+		require.NoError(t, f.Join(c, key))
+		require.NoError(t, f.Join(other, "other"))
+		fails := func(context.Context) (int, error) { return 0, errDown }
+		for range 3 {
+			toolcircuit.Do(t.Context(), c, fails)
+		}
+		for began := time.Now(); c.State() != closed; time.Sleep(10 * time.Millisecond) {
+			require.Less(t, time.Since(began), 5*time.Second, "no probe")
+			toolcircuit.Do(t.Context(), other, fails)
+			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, nil })
+		}
+	})
+}
+
+// poisoned is a Store in which the record of key cannot be claimed.
+type poisoned struct{ *storetest.Memory }
+
+func (s *poisoned) Acquire(ctx context.Context, k string, a toolcircuit.AcquireRequest) (toolcircuit.View, error) {
+	if k == key {
+		return toolcircuit.View{}, errDown
+	}
+	return s.Memory.Acquire(ctx, k, a)
+}
+
 // Both workers close by themselves while the store is away, and tell it when it is back.
 func TestFleetClosedUnderOpenRecord(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, store *storetest.Memory, w []*worker) {

@@ -106,7 +106,6 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// Circuits that eviction lets go of leave, and come again.
 func TestFleetClosed(t *testing.T) {
 	fleet, err := toolcircuit.NewFleet(storetest.NewMemory(), toolcircuit.FleetOptions{})
 	require.NoError(t, err)
@@ -115,6 +114,7 @@ func TestFleetClosed(t *testing.T) {
 	require.EqualError(t, err, "toolset: New: Options.Fleet is closed")
 }
 
+// Circuits that eviction lets go of leave, and come again.
 func TestFleetEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewMemory()
