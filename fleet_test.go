@@ -686,24 +686,18 @@ func TestFleetMemory(t *testing.T) {
 	})
 }
 
-// BenchmarkFleet has calls of circuits that share their state beside those of one that does not.
+// BenchmarkFleet has batches of calls by turns: of a circuit that is in no Fleet, and of one that
+// shares its state. It reports the medians of the batches and their ratio.
 func BenchmarkFleet(b *testing.B) {
+	const batch = 1000
 	for _, c := range []struct {
-		name string
-		make func() *toolcircuit.ToolCircuit
-		fail error
+		name   string
+		policy toolcircuit.Policy
+		fail   error
 	}{
-		{"closed", func() *toolcircuit.ToolCircuit { return newBench(toolcircuit.Options{}) }, nil},
-		{"refused", func() *toolcircuit.ToolCircuit {
-			return newBench(toolcircuit.Options{Policy: toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Hour}})
-		}, toolcircuit.Fault(errBench)},
+		{"closed", toolcircuit.Policy{}, nil},
+		{"refused", toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Hour}, toolcircuit.Fault(errBench)},
 	} {
-		open := func(circuit *toolcircuit.ToolCircuit) func(context.Context) {
-			call := benchDo(circuit, c.fail)
-			call(context.Background()) // opens it, or is its first use
-			return call
-		}
-		b.Run(c.name+"/unshared", func(b *testing.B) { alone(b, open(c.make())) })
 		for name, fault := range map[string]storetest.Fault{"healthy": {}, "frozen": {Frozen: true}, "failing": {Err: errBench}} {
 			b.Run(c.name+"/"+name, func(b *testing.B) {
 				store := storetest.NewMemory()
@@ -712,12 +706,39 @@ func BenchmarkFleet(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer f.Close(context.Background())
-				circuit := c.make()
-				if err := f.Join(circuit, "search-api"); err != nil {
-					b.Fatal(err)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				var calls [2]func(context.Context)
+				for i := range calls {
+					circuit := newBench(toolcircuit.Options{Policy: c.policy})
+					if i == 1 {
+						if err := f.Join(circuit, "search-api"); err != nil {
+							b.Fatal(err)
+						}
+						store.Set(fault)
+					}
+					calls[i] = benchDo(circuit, c.fail)
+					calls[i](ctx) // opens it, or is its first use
 				}
-				store.Set(fault)
-				alone(b, open(circuit))
+				var took [2][]time.Duration
+				b.ReportAllocs()
+				for b.Loop() {
+					for i, call := range calls {
+						began := time.Now()
+						for range batch {
+							call(ctx)
+						}
+						took[i] = append(took[i], time.Since(began))
+					}
+				}
+				var median [2]float64
+				for i, all := range took {
+					slices.Sort(all)
+					median[i] = float64(all[len(all)/2]) / batch
+				}
+				b.ReportMetric(median[0], "ns/unshared")
+				b.ReportMetric(median[1], "ns/shared")
+				b.ReportMetric(median[1]/median[0], "shared/unshared")
 			})
 		}
 	}
