@@ -102,6 +102,29 @@ func TestJoinAfterLoss(t *testing.T) {
 	}
 }
 
+// A circuit may leave while its calls ask for the probe.
+func TestLeaveWhileAsking(t *testing.T) {
+	f := newFleet(t, storetest.NewMemory(), toolcircuit.FleetOptions{})
+	short := toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Millisecond, MaxCooldown: time.Millisecond}
+	c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: short})
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for !over.Load() {
+				toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
+			}
+		})
+	}
+	for range 5000 {
+		require.NoError(t, f.Join(c, key))
+		f.Leave(c)
+	}
+	over.Store(true)
+	wg.Wait()
+	require.Equal(t, toolcircuit.SharedNot, c.Snapshot().Shared)
+}
+
 // A Fleet has two goroutines, however many circuits join it.
 func TestFleetGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
