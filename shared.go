@@ -455,8 +455,6 @@ func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool)
 	case v.Epoch > s.epoch:
 		s.account = nil
 		return s.adopt(in, v)
-	case !mine:
-		return s, false
 	case !v.Open:
 		return s.alone(in), true
 	}
