@@ -208,13 +208,11 @@ func (d *drive) step(what, who, how byte) {
 		}
 	case 15:
 		d.tell("worker %d is started anew", int(who)%4)
-		before := d.store.Record(key)
 		d.within(opTimeout, func() { require.NoError(d, w.fleet.Close(context.Background())) })
 		d.workers[int(who)%4] = &driven{worker: d.start()}
 		if before := d.store.Record(key); d.clean && before.Open && before.Remaining > 0 {
 			require.ErrorIs(d, d.workers[int(who)%4].call(nil), toolcircuit.ErrCircuitOpen, "a restarted worker must know")
 		}
-		_ = before
 	}
 }
 

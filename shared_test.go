@@ -171,6 +171,24 @@ func finish(p *toolcircuit.Permit, err error) {
 	synctest.Wait()
 }
 
+// meet lets 64 callers of the workers call at once, and fail after a while. It returns how many ran.
+func meet(w []*worker) (ran int) {
+	var wg sync.WaitGroup
+	var all atomic.Int32
+	for i := range 64 {
+		wg.Go(func() {
+			toolcircuit.Do(context.Background(), w[i%len(w)].ToolCircuit, func(context.Context) (int, error) {
+				all.Add(1)
+				time.Sleep(time.Second / 2)
+				return 0, errDown
+			})
+		})
+	}
+	wg.Wait()
+	synctest.Wait()
+	return int(all.Load())
+}
+
 func TestFleetScenarios(t *testing.T) {
 	for _, s := range fleetScenarios {
 		t.Run(s.name, s.run)
@@ -220,28 +238,7 @@ var fleetScenarios = []scenario{
 		w[0].fail(3)
 		for round := range 20 {
 			time.Sleep(store.Record(key).Remaining)
-			for _, w := range w {
-				w.ran = 0
-			}
-			var wg sync.WaitGroup
-			for i := range 64 {
-				wg.Go(func() {
-					toolcircuit.Do(context.Background(), w[i%8].ToolCircuit, func(context.Context) (int, error) {
-						w[i%8].mu.Lock()
-						w[i%8].ran++
-						w[i%8].mu.Unlock()
-						time.Sleep(time.Second / 2)
-						return 0, errDown
-					})
-				})
-			}
-			wg.Wait()
-			ran := 0
-			for _, w := range w {
-				ran += w.ran
-			}
-			require.Equal(t, 1, ran, "round %d", round)
-			synctest.Wait()
+			require.Equal(t, 1, meet(w), "round %d", round)
 			allAre(t, open, w)
 			require.Equal(t, round+2, store.Record(key).Generation)
 		}
@@ -848,41 +845,20 @@ func TestFleetEmptiedUnseen(t *testing.T) {
 		store.Empty()
 		time.Sleep(wait)
 		fresh = newWorker(t, store.Peer(), fleetPolicy, idle)
-		for _, w := range w {
-			w.ran = 0
-		}
-		var wg sync.WaitGroup
-		for i := range 64 {
-			wg.Go(func() {
-				toolcircuit.Do(context.Background(), w[i%8].ToolCircuit, func(context.Context) (int, error) {
-					w[i%8].mu.Lock()
-					w[i%8].ran++
-					w[i%8].mu.Unlock()
-					time.Sleep(time.Second / 2)
-					return 0, errDown
-				})
-			})
-		}
-		wg.Wait()
-		for _, w := range w {
-			ran += w.ran
-		}
-		return ran, fresh, w
+		return meet(w), fresh, w
 	}
 	t.Run("soon", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ran, fresh, w := lost(t, 2*time.Second)
 			require.Equal(t, 1, ran, "the first to ask makes the record anew and probes")
-			synctest.Wait()
 			allAre(t, open, append(w, fresh))
 			require.Equal(t, 2, fresh.Snapshot().Openings)
 		})
 	})
 	t.Run("after the retention", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			ran, fresh, _ := lost(t, 2*time.Second+time.Hour)
+			ran, _, _ := lost(t, 2*time.Second+time.Hour)
 			require.Equal(t, 8, ran, "each worker that knew probes by itself")
-			_ = fresh
 		})
 		synctest.Test(t, func(t *testing.T) {
 			store := storetest.NewMemory()
