@@ -1,4 +1,4 @@
-// Package health tells from the outcomes of requests whether a store is there.
+// Package health asks a store within a time limit, and tells from the outcomes whether it is there.
 package health
 
 import (
@@ -56,10 +56,10 @@ type News struct {
 	Err      error // of the last request; nil if the store answers
 }
 
-// New returns the Health of a store whose requests end after timeout. panicked makes an error of
-// what a store panicked with. Each change between answering and given up on is told: in order, one
-// at a time, in a goroutine of its own and with no lock held. A panic in tell is dropped. A nil tell
-// hears nothing.
+// New returns the Health of a store whose requests end after timeout. panicked makes an error of what
+// the store panicked with, and is called where that is recovered. Each change between answering and
+// given up on is told: in order, one at a time, in a goroutine of its own and with no lock held. A
+// panic in tell is dropped. A nil tell hears nothing.
 func New(timeout time.Duration, panicked func(any) error, tell func(News)) *Health {
 	return &Health{timeout: timeout, panicked: panicked, tell: tell, chunk: 8}
 }
