@@ -36,7 +36,7 @@ func TestNewFleetChecks(t *testing.T) {
 		{toolcircuit.FleetOptions{Poll: 5}, "FleetOptions.Poll: got 5ns, want at least 1ms"},
 		{toolcircuit.FleetOptions{Lease: -time.Second}, "FleetOptions.Lease: got -1s"},
 		{toolcircuit.FleetOptions{Retention: time.Microsecond}, "FleetOptions.Retention: got 1µs"},
-		{toolcircuit.FleetOptions{OpTimeout: 1 << 62}, "FleetOptions.OpTimeout: got 1281023h53m38.427387904s, want at most 87600h"},
+		{toolcircuit.FleetOptions{OpTimeout: 87600*time.Hour + 1}, "FleetOptions.OpTimeout: got 87600h0m0.000000001s, want at most 87600h"},
 		{toolcircuit.FleetOptions{OpTimeout: time.Second, Lease: time.Second}, "FleetOptions.Lease: got 1s, want more than OpTimeout, 1s"},
 	} {
 		_, err := toolcircuit.NewFleet(storetest.NewMemory(), c.o)
