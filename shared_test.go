@@ -706,7 +706,7 @@ var fleetScenarios = []scenario{
 		require.False(t, store.Record(key).Open)
 	}},
 	// A Fleet whose circuits nobody uses still finds that its store answers again.
-	{"idle recovers", 1, nil, func(t *testing.T, store *storetest.Memory, w []*worker) {
+	{"idle recovers", 2, nil, func(t *testing.T, store *storetest.Memory, w []*worker) {
 		w[0].runs(nil)
 		w[0].store.Set(storetest.Fault{Err: errDown})
 		time.Sleep(time.Minute)
@@ -715,6 +715,11 @@ var fleetScenarios = []scenario{
 		time.Sleep(2 * time.Second)
 		require.Equal(t, toolcircuit.SharedOK, w[0].Snapshot().Shared)
 		require.Len(t, w[0].news, 2)
+		w[0].store.Deafen(true)
+		w[1].fail(3)
+		time.Sleep(3 * fleetOptions.Poll) // nobody looks after it any more
+		w[1].runs(errDown)
+		w[0].refused() // its first call asks the store again
 	}},
 	// One request that failed does not put off the probe: the call at the end of the cooldown asks, and
 	// only if it gets no answer is the next attempt the Fleet's.
