@@ -30,10 +30,9 @@ import (
 // A circuit's policy is its worker's own, but the wait of an open circuit is the record's: a policy
 // that is set meanwhile acts from the next opening on.
 //
-// A Fleet owns two goroutines until Close, and one for each request and each hook that runs. A
-// request that a Store holds past the end of its context counts as failed, and no other of its
-// method is sent until it returns. A Fleet does not keep its circuits alive. All methods are safe for
-// concurrent use.
+// A Fleet owns two goroutines until Close, and one for each request and hook that runs. A request
+// that a Store holds past the end of its context has failed, and no other of its method is sent
+// until it returns. A Fleet does not keep its circuits alive. It is safe for concurrent use.
 type Fleet struct {
 	store   Store
 	o       FleetOptions
