@@ -539,7 +539,7 @@ func (p *pair) monitor(answer error) {
 			v = toolcircuit.Verdict{Kind: toolcircuit.KindCanceled}
 		}
 		m.end(m.call(false, nil), v, answer)
-	case m.state == open && m.curveHolds && from.Add(hold).Sub(m.now) > time.Second:
+	case m.state == open && m.curveHolds && m.until(m.asked).Sub(m.since) < m.curve(m.openings) && from.Add(hold).Sub(m.now) > time.Second:
 		m.now = m.now.Add(time.Second)
 		p.clock.Set(m.now)
 		synctest.Wait()
