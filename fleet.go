@@ -501,15 +501,25 @@ func (f *Fleet) interval() time.Duration {
 // clear renews the leases that are due, gives back what strayed and pays debts. After a request that
 // fails it sends no more like it. It reports whether none failed.
 func (f *Fleet) clear(ctx context.Context) bool {
-	failed := map[debtKind]bool{}
+	var owed, failed [owedReset + 1]bool
 	ok := f.renew(ctx)
-	ok = f.giveBackStrays(ctx) && ok
+	strays := f.giveBackStrays(ctx)
+	ok = ok && strays
 	for m, c := range f.living(f.members.Busy()) {
 		if d := c.state.Load().debt(); d != nil && !failed[d.kind] {
-			failed[d.kind] = !f.pay(ctx, m, c, d)
+			owed[d.kind], failed[d.kind] = true, !f.pay(ctx, m, c, d)
 			ok = ok && !failed[d.kind]
 			c.deliverAside()
 		}
+	}
+	if !owed[owedOpening] {
+		f.health.Moot(health.Trip)
+	}
+	if !owed[owedVerdict] && !owed[owedClosing] && strays {
+		f.health.Moot(health.Settle)
+	}
+	if !owed[owedReset] {
+		f.health.Moot(health.Reset)
 	}
 	return ok
 }

@@ -42,6 +42,7 @@ type Health struct {
 	retryAt  time.Time    // when the next attempt is due
 	row      int          // failed in a row
 	failed   [classes]int // the same by class
+	heard    bool         // the latest claim or news was answered
 	stuck    [classes]int // requests that the store has not returned from, though their time is over
 	chunk    int          // keys in one Load
 	degraded bool         // as told
@@ -68,6 +69,9 @@ func New(timeout time.Duration, panicked func(any) error, tell func(News)) *Heal
 func (h *Health) Note(class Class, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if class >= Claim && class <= Reset {
+		h.heard = err == nil
+	}
 	switch {
 	case class == Watch && err != nil:
 		h.failed[class]++
@@ -103,6 +107,17 @@ func (h *Health) Settled() {
 func (h *Health) forgive() {
 	for class := Claim; class <= Reset; class++ {
 		h.failed[class] = 0
+	}
+}
+
+// Moot notes that no request of a class is due, so that none can show that it is answered again.
+// If the latest claim or news was, earlier failures of the class mean nothing any more.
+func (h *Health) Moot(class Class) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.heard {
+		h.failed[class] = 0
+		h.judge(nil)
 	}
 }
 

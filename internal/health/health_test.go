@@ -108,6 +108,16 @@ func TestOneClass(t *testing.T) {
 		require.False(r, r.Refuses(health.Claim), "there is nothing left to claim")
 		r.is(true, false, 2)
 	})
+	run(t, func(r *rig) { // no opening is left to tell
+		r.fails(3, health.Trip)
+		r.Note(health.Load, nil)
+		r.Moot(health.Trip)
+		r.is(true, true, 1)
+		r.Note(health.Settle, nil)
+		r.is(true, true, 1)
+		r.Moot(health.Trip)
+		r.is(true, false, 2)
+	})
 	run(t, func(r *rig) { // it was away, so its refusals are old
 		r.fails(2, health.Settle)
 		r.fails(1, health.Load)
