@@ -21,55 +21,39 @@ import (
 
 func TestPermit(t *testing.T) {
 	play(t, []script{
-		{"released after the opening it has no outcome that could be stale", nil, []step{
-			{all(begin("a"), trip, release("a"), stale(0)), open},
-		}},
-		{"a second release frees no other's slot", nil, []step{
-			{all(probing, release("probe"), begin("second"), release("probe")), halfOpen},
-			{refused(time.Minute), halfOpen},
-		}},
-		{"it knows whether it is the probe", nil, []step{
-			{all(begin("a"), probing, func(r *rig) {
-				require.False(r, r.permits["a"].Probe())
-				require.True(r, r.permits["probe"].Probe())
-			}), halfOpen},
-			{all(override(toolcircuit.OverrideClosed), begin("b"), func(r *rig) {
-				require.False(r, r.permits["b"].Probe(), "it has no vote")
-			}), halfOpen},
-		}},
+		{"released after the opening it has no outcome that could be stale", nil, steps{begin("a"), trip, release("a"), stale(0), is(open)}},
+		{"a second release frees no other's slot", nil, steps{
+			probing, release("probe"), begin("second"), release("probe"), refused(time.Minute), is(halfOpen)}},
+		{"it knows whether it is the probe", nil, steps{
+			begin("a"), probing, is(halfOpen),
+			probe("a", false), probe("probe", true), override(letAllIn), begin("b"), probe("b", false)}}, // b has no vote
 	})
 
-	t.Run("the zero Permit does nothing", func(t *testing.T) {
-		var p toolcircuit.Permit
-		p.Settle(context.Background(), nil, errDown)
-		p.Release()
-		require.False(t, p.Probe())
-	})
-	t.Run("that of a refusal does nothing", func(t *testing.T) {
-		r := run(t, policy(nil), []step{{trip, open}})
-		p, err := r.Allow(context.Background())
+	t.Run("the zero one, and that of a refusal, do nothing", func(t *testing.T) {
+		r := run(t, policy(nil), trip)
+		refused, err := r.Allow(t.Context())
 		require.ErrorIs(t, err, toolcircuit.ErrCircuitOpen)
-		p.Settle(context.Background(), nil, errDown)
-		p.Release()
-		require.False(t, p.Probe())
+		for _, p := range []*toolcircuit.Permit{new(toolcircuit.Permit), &refused} {
+			require.Equal(t, t.Context(), p.Context(t.Context()))
+			v, err := p.Settle(t.Context(), nil, errDown)
+			require.Zero(t, v)
+			require.Equal(t, errDown, err)
+			p.Release()
+			require.False(t, p.Probe())
+			require.Equal(t, t.Context(), p.Context(t.Context()))
+		}
 		stale(0)(r)
 	})
 	t.Run("a plain circuit has nothing to record of a healthy call", func(t *testing.T) {
 		c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
 		r := &rig{T: t, ToolCircuit: c, permits: map[string]*toolcircuit.Permit{}}
-		all(begin("a", "b"), end("a", nil), end("a", errDown), streak(0), end("b", errDown), streak(1), begin("c"), end("c", nil), streak(0))(r)
-		all(begin("d", "e"), end("d", errDown), end("e", nil), streak(0))(r)
+		all(begin("a", "b"), end("a", nil), end("a", errDown), streak(0), end("b", errDown), streak(1), begin("c"), end("c", nil), streak(0),
+			begin("d", "e"), end("d", errDown), end("e", nil), streak(0))(r)
 	})
 	t.Run("one of many settles wins, from any goroutine", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, policy(nil))
-			begin("a")(r)
-			for range 32 {
-				go r.permits["a"].Settle(context.Background(), nil, errDown)
-			}
-			synctest.Wait()
-			streak(1)(r)
-		})
+		r := run(t, policy(nil), begin("a"))
+		together(32, func(int) { r.permits["a"].Settle(context.Background(), nil, errDown) })
+		streak(1)(r)
 	})
 }
 
@@ -84,33 +68,18 @@ func TestDeadContextOnEntry(t *testing.T) {
 		require.Equal(r, context.Canceled, err)
 		_, err = r.Allow(ctx)
 		require.Equal(r, context.Canceled, err)
+		require.Zero(r, r.Snapshot().HookPanics)
 	}
-	for _, plain := range []bool{true, false} { // the short way and the long one
-		var o toolcircuit.Options
-		if !plain {
-			o = policy(nil)
-		}
-		c := toolcircuit.MustNew("search-api", o)
-		dead(&rig{T: t, ToolCircuit: c})
-		require.Zero(t, c.Snapshot().HookPanics)
-	}
+	dead(newQuietRig(t, toolcircuit.Options{})) // the short way
 	play(t, []script{
-		{"takes no slot", nil, []step{
-			{all(cooled, dead, seq(1)), halfOpen},
-			{call(nil), closed},
-		}},
-		{"is no refusal", nil, []step{
-			{all(trip, dead), open},
-			{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.Refused) }), open},
-		}},
-		{"is told before the override", nil, []step{
-			{all(override(toolcircuit.OverrideOpen), dead), closed},
-		}},
+		{"takes no slot", nil, steps{cooled, dead, seq(1), is(halfOpen), call(nil), is(closed)}},
+		{"is no refusal", nil, steps{trip, dead, is(open), func(r *rig) { require.Zero(r, r.Snapshot().Refused) }}},
+		{"is told before the override", nil, steps{override(shut), dead, is(closed)}},
 	})
 }
 
 func TestNestedCircuits(t *testing.T) {
-	inner := run(t, policy(nil), []step{{trip, open}})
+	inner := run(t, policy(nil), trip, is(open))
 	nested := func(r *rig) {
 		r.Helper()
 		_, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
@@ -134,21 +103,13 @@ func TestNestedCircuits(t *testing.T) {
 		}
 	}
 	play(t, []script{
-		{"a refusal inside is no failure, and frees the slot", nil, []step{
-			{all(nested, nested, nested, nested, streak(0)), closed},
-			{all(cooled, nested), halfOpen},
-			{call(nil), closed},
-		}},
-		{"a caller's mistake inside is nobody's failure, in whatever order", nil, []step{
-			{all(meets(errInvalid, errInvalid, errInvalid), meets(nil, errInvalid), meets(errInvalid, nil), streak(0)), closed},
-		}},
-		{"one call is one observation, whatever its calls met", nil, []step{
-			{all(meets(errDown, errDown), streak(1)), closed},
-			{all(meets(errDown, nil, errDown, errDown), streak(2)), closed},
-		}},
-		{"unless the inner circuit opened, and answered", nil, []step{
-			{all(meets(errDown, errDown, errDown, errDown), streak(0)), closed},
-		}},
+		{"a refusal inside is no failure, and frees the slot", nil, steps{
+			nested, nested, nested, nested, streak(0), is(closed), cooled, nested, is(halfOpen), call(nil), is(closed)}},
+		{"a caller's mistake inside is nobody's failure, in whatever order", nil, steps{
+			meets(errInvalid, errInvalid, errInvalid), meets(nil, errInvalid), meets(errInvalid, nil), streak(0), is(closed)}},
+		{"one call is one observation, whatever its calls met", nil, steps{
+			meets(errDown, errDown), streak(1), is(closed), meets(errDown, nil, errDown, errDown), streak(2), is(closed)}},
+		{"unless the inner circuit opened, and answered", nil, steps{meets(errDown, errDown, errDown, errDown), streak(0), is(closed)}},
 	})
 }
 
@@ -181,8 +142,7 @@ func TestEveryPathOneGate(t *testing.T) {
 				require.Equal(t, 3, ran, "%s after %s", caller, tripper)
 				require.Len(t, r.calls, 4)
 				add(time.Minute)(r)
-				value, err := calls(r, fine)
-				require.NoError(t, err)
+				value := must(calls(r, fine))
 				require.Equal(t, reply{}, value, "%s after %s", caller, tripper)
 				require.Equal(t, closed, r.State(), "%s after %s", caller, tripper)
 			}
@@ -209,20 +169,11 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 				if plain {
 					r.ToolCircuit = toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: r.Policy(), Clock: r.clock})
 				}
-				for i, s := range []step{
-					{all(panics, exits, streak(2)), closed},
-					{panics, open},
-					{add(time.Minute), halfOpen},
-					{exits, open},
-					{all(refused(2*time.Minute), add(2*time.Minute)), halfOpen},
-					{panics, open},
-					{all(add(4*time.Minute), nils, add(8*time.Minute), refusing, openings(5)), open},
-					{all(add(10*time.Minute), call(nil)), closed},
-				} {
-					s.do(r)
-					require.Equal(t, s.state, r.State(), "after step %d", i)
-				}
-				snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.HookPanics) })(r)
+				all(panics, exits, streak(2), is(closed), panics, is(open), add(time.Minute), is(halfOpen), exits, is(open),
+					refused(2*time.Minute), add(2*time.Minute), is(halfOpen), panics, is(open),
+					add(4*time.Minute), nils, add(8*time.Minute), refusing, openings(5), is(open),
+					add(10*time.Minute), call(nil), is(closed))(r)
+				require.Zero(t, r.Snapshot().HookPanics)
 			})
 		}
 	}
@@ -243,8 +194,7 @@ func TestCallThatDoesNotReturn(t *testing.T) {
 	t.Run("released by defer it is nothing", func(t *testing.T) {
 		r := newRig(t, policy(nil))
 		quits(func() {
-			p, err := r.Allow(context.Background())
-			require.NoError(r, err)
+			p := allow(t, r.ToolCircuit)
 			defer p.Release()
 			panic(boom)
 		})
@@ -263,42 +213,33 @@ func TestClassifierThatDoesNotReturn(t *testing.T) {
 		inside()
 		return toolcircuit.Verdict{}
 	}
-	last := func(r *rig) toolcircuit.Call { return r.calls[len(r.calls)-1] }
 
 	inside = func() { panic(boom) }
-	r := run(t, o, []step{
-		{all(call(nil), streak(1)), closed}, // the caller has its result
-		{all(call(errInvalid), streak(2)), closed},
-		{all(begin("a"), end("a", nil)), open},
-		{all(add(time.Minute), call(nil)), open},
-		{snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
-			is.EqualValues(4, s.HookPanics)
-			is.Equal(toolcircuit.KindPanic, s.Cause)
-		}), open},
-	})
-	require.Equal(t, toolcircuit.KindPanic, last(r).Verdict.Kind)
-	require.ErrorIs(t, last(r).Err, boom)
+	r := run(t, o, call(nil), streak(1), is(closed), // the caller has its result
+		call(errInvalid), streak(2), is(closed), begin("a"), end("a", nil), is(open), add(time.Minute), call(nil), is(open))
+	require.EqualValues(t, 4, r.Snapshot().HookPanics)
+	require.Equal(t, toolcircuit.KindPanic, r.Snapshot().Cause)
+	got := lastCall(r)
+	require.Equal(t, toolcircuit.KindPanic, got.Verdict.Kind)
+	require.ErrorIs(t, got.Err, boom)
 	var p *toolcircuit.PanicError
-	require.ErrorAs(t, last(r).Err, &p)
+	require.ErrorAs(t, got.Err, &p)
 	require.Equal(t, boom, p.Value)
 	require.NotEmpty(t, p.Stack)
 	require.ErrorIs(t, r.calls[1].Err, errInvalid, "the call's own error stays beside it")
 
 	inside = runtime.Goexit
-	r = run(t, o, []step{
-		{func(r *rig) {
-			panicked, returned := quits(func() { call(nil)(r) })
+	ends := func(do ...func(*rig)) func(*rig) {
+		return func(r *rig) {
+			panicked, returned := quits(func() { all(do...)(r) })
 			require.Nil(r, panicked)
 			require.False(r, returned)
-		}, closed},
-		{streak(1), closed},
-		{func(r *rig) { quits(func() { all(begin("a"), end("a", nil))(r) }) }, closed},
-		{func(r *rig) { quits(func() { call(errInvalid)(r) }) }, open},
-	})
+		}
+	}
+	r = run(t, o, ends(call(nil)), streak(1), is(closed), ends(begin("a"), end("a", nil)), is(closed), ends(call(errInvalid)), is(open))
 	require.Len(t, r.calls, 3)
-	require.Equal(t, toolcircuit.KindPanic, last(r).Verdict.Kind)
-	snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Zero(s.HookPanics) })(r)
-
+	require.Equal(t, toolcircuit.KindPanic, lastCall(r).Verdict.Kind)
+	require.Zero(t, r.Snapshot().HookPanics)
 }
 
 func TestCallTimeout(t *testing.T) {
@@ -356,11 +297,9 @@ func TestCallTimeout(t *testing.T) {
 				streak(2)(r)
 
 				// A late value is a value, and a timeout.
-				value, err := tell(r, func(context.Context) (int, error) { pass(time.Second); return 7, nil })
-				require.NoError(t, err)
-				require.Equal(t, 7, value)
+				require.Equal(t, 7, must(tell(r, func(context.Context) (int, error) { pass(time.Second); return 7, nil })))
 				require.Equal(t, open, r.State())
-				snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(toolcircuit.KindTimeout, s.Cause) })(r)
+				require.Equal(t, toolcircuit.KindTimeout, r.Snapshot().Cause)
 
 				// In time it is what it is, and the context ends with the call.
 				pass(time.Minute)
@@ -376,19 +315,18 @@ func TestCallTimeout(t *testing.T) {
 }
 
 func TestCallTimeoutAmongOthers(t *testing.T) {
-	timed := func(d time.Duration) func(*toolcircuit.Policy) {
-		return func(p *toolcircuit.Policy) { p.CallTimeout = d }
-	}
 	// until waits in the bubble's time, which the circuits here live in, for its own clock.
 	until := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
-	circuit := func(dependency string, d time.Duration) *toolcircuit.ToolCircuit {
-		return toolcircuit.MustNew(dependency, toolcircuit.Options{Policy: policy(timed(d)).Policy})
+	circuit := func(dependency string, d time.Duration, c clock.Clock) *toolcircuit.ToolCircuit {
+		o := policy(func(p *toolcircuit.Policy) { p.CallTimeout = d })
+		o.Clock = c
+		return toolcircuit.MustNew(dependency, o)
 	}
 	cause := func(c *toolcircuit.ToolCircuit) toolcircuit.Kind { return c.Snapshot().Cause }
 
-	for name, test := range map[string]func(t *testing.T){
+	bubbles(t, map[string]func(t *testing.T){
 		"the caller's deadline comes first": func(t *testing.T) {
-			c := circuit("search-api", time.Second)
+			c := circuit("search-api", time.Second, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 			defer cancel()
 			_, err := toolcircuit.Do(ctx, c, func(ctx context.Context) (int, error) {
@@ -400,7 +338,7 @@ func TestCallTimeoutAmongOthers(t *testing.T) {
 			require.Zero(t, c.Snapshot().Streak)
 		},
 		"the caller walks away first": func(t *testing.T) {
-			c := circuit("search-api", time.Second)
+			c := circuit("search-api", time.Second, nil)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			walk := errors.New("walked away")
 			time.AfterFunc(time.Second/2, func() { cancel(walk) })
@@ -411,32 +349,23 @@ func TestCallTimeoutAmongOthers(t *testing.T) {
 			require.Equal(t, walk, err)
 			require.Zero(t, c.Snapshot().Streak)
 		},
-		"the outer circuit's deadline is not the inner one's": func(t *testing.T) {
-			outer, inner := circuit("outer", time.Second), circuit("inner", time.Minute)
-			_, err := toolcircuit.Do(t.Context(), outer, func(ctx context.Context) (int, error) {
-				return toolcircuit.Do(ctx, inner, until)
-			})
-			var late *toolcircuit.CallTimeoutError
-			require.ErrorAs(t, err, &late)
-			require.Equal(t, "outer", late.Dependency)
-			require.Equal(t, toolcircuit.KindTimeout, cause(outer))
-			require.Zero(t, inner.Snapshot().Streak)
-		},
-		"the inner circuit's deadline is not the outer one's": func(t *testing.T) {
-			outer, inner := circuit("outer", time.Minute), circuit("inner", time.Second)
-			_, err := toolcircuit.Do(t.Context(), outer, func(ctx context.Context) (int, error) {
-				_, err := toolcircuit.Do(ctx, inner, until)
-				require.NoError(t, ctx.Err())
-				return 0, err
-			})
-			var late *toolcircuit.CallTimeoutError
-			require.ErrorAs(t, err, &late)
-			require.Equal(t, "inner", late.Dependency)
-			require.Equal(t, toolcircuit.KindTimeout, cause(inner))
-			require.Equal(t, 1, outer.Snapshot().Streak, "it is a timeout, too")
+		"the deadline of the outer circuit is not that of the inner one, nor the other way round": func(t *testing.T) {
+			for late, after := range map[string][]time.Duration{"outer": {time.Second, time.Minute}, "inner": {time.Minute, time.Second}} {
+				outer, inner := circuit("outer", after[0], nil), circuit("inner", after[1], nil)
+				_, err := toolcircuit.Do(t.Context(), outer, func(ctx context.Context) (int, error) {
+					_, err := toolcircuit.Do(ctx, inner, until)
+					require.Equal(t, late == "outer", ctx.Err() != nil)
+					return 0, err
+				})
+				var timeout *toolcircuit.CallTimeoutError
+				require.ErrorAs(t, err, &timeout)
+				require.Equal(t, late, timeout.Dependency)
+				require.Equal(t, toolcircuit.KindTimeout, cause(outer), "that of the inner one is a timeout, too")
+				require.Equal(t, late == "inner", cause(inner) == toolcircuit.KindTimeout)
+			}
 		},
 		"a panic after the deadline is a panic": func(t *testing.T) {
-			c := circuit("search-api", time.Second)
+			c := circuit("search-api", time.Second, nil)
 			panicked, _ := quits(func() {
 				toolcircuit.Do(t.Context(), c, func(ctx context.Context) (int, error) { until(ctx); panic("boom") })
 			})
@@ -445,19 +374,15 @@ func TestCallTimeoutAmongOthers(t *testing.T) {
 		},
 		"no timer stays behind": func(t *testing.T) {
 			m := clock.NewMock()
-			o := policy(timed(time.Second))
-			o.Clock = m
-			c := toolcircuit.MustNew("search-api", o)
 			var kept context.Context
+			c := circuit("search-api", time.Second, m)
 			toolcircuit.Do(t.Context(), c, func(ctx context.Context) (int, error) { kept = ctx; return 0, nil })
 			m.Add(time.Minute)
 			synctest.Wait()
 			require.Equal(t, context.Canceled, kept.Err(), "the deadline that was called off did not end it")
 		},
 		"a mock's deadline does not hide the caller's": func(t *testing.T) {
-			o := policy(timed(time.Second))
-			o.Clock = clock.NewMock()
-			c := toolcircuit.MustNew("search-api", o)
+			c := circuit("search-api", time.Second, clock.NewMock())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			want, _ := ctx.Deadline()
@@ -470,20 +395,15 @@ func TestCallTimeoutAmongOthers(t *testing.T) {
 			require.Equal(t, context.DeadlineExceeded, err)
 			require.Zero(t, c.Snapshot().Streak)
 		},
-	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-	}
+	})
 }
 
+// Without Permit.Context, CallTimeout is told by the time that passed.
 func TestCallTimeoutOfPermit(t *testing.T) {
-	timed := func(p *toolcircuit.Policy) { p.CallTimeout = time.Second }
-	play(t, []script{
-		{"is told by the time that passed", timed, []step{
-			{all(begin("a"), add(time.Second-1), end("a", nil), streak(0)), closed},
-			{all(begin("a"), add(time.Second), end("a", nil), streak(1)), closed},
-			{all(begin("a"), add(time.Second), end("a", errInvalid), streak(2)), closed},
-		}},
-	})
+	run(t, policy(func(p *toolcircuit.Policy) { p.CallTimeout = time.Second }),
+		begin("a"), add(time.Second-1), end("a", nil), streak(0),
+		begin("a"), add(time.Second), end("a", nil), streak(1),
+		begin("a"), add(time.Second), end("a", errInvalid), streak(2), is(closed))
 }
 
 // runtimeContext is what a runtime hands its tools instead of a plain context.
@@ -505,11 +425,9 @@ func TestOwnTypeOfContext(t *testing.T) {
 			})
 		}
 		mine := &runtimeContext{t.Context(), "Ada"}
-		r, err := tool(mine, false)
-		require.NoError(t, err)
+		r := must(tool(mine, false))
 		require.Equal(t, "Hello, Ada", *r.Value)
-		r, err = tool(mine, true)
-		require.NoError(t, err)
+		r = must(tool(mine, true))
 		require.Equal(t, toolcircuit.StatusFailed, r.Status)
 		require.Equal(t, toolcircuit.KindTimeout, r.Cause)
 		require.Equal(t, open, c.State())
@@ -519,11 +437,15 @@ func TestOwnTypeOfContext(t *testing.T) {
 func TestPermitContext(t *testing.T) {
 	type key struct{}
 	timed := toolcircuit.Options{Policy: toolcircuit.Policy{CallTimeout: time.Second, FailureThreshold: 1}}
+	ends := []func(*toolcircuit.Permit){
+		func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) },
+		func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, errDown) },
+		(*toolcircuit.Permit).Release,
+	}
 	bubbles(t, map[string]func(t *testing.T){
 		"has the deadline that runs from the admission": func(t *testing.T) {
 			c := toolcircuit.MustNew("search-api", timed)
-			p, err := c.Allow(t.Context())
-			require.NoError(t, err)
+			p := allow(t, c)
 			time.Sleep(400 * time.Millisecond)
 			began := time.Now()
 			ctx := p.Context(context.WithValue(t.Context(), key{}, 1))
@@ -532,57 +454,36 @@ func TestPermitContext(t *testing.T) {
 			require.Equal(t, 600*time.Millisecond, time.Since(began))
 			require.Equal(t, context.DeadlineExceeded, ctx.Err())
 			v, err := p.Settle(t.Context(), nil, ctx.Err())
-			require.Equal(t, counted(toolcircuit.KindTimeout), v)
+			require.Equal(t, timeout, v)
 			require.ErrorIs(t, err, toolcircuit.ErrCallTimeout)
 			require.Equal(t, open, c.State())
 		},
-		"ends with Settle and with Release": func(t *testing.T) {
-			for _, end := range []func(*toolcircuit.Permit){
-				func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) }, (*toolcircuit.Permit).Release,
-			} {
-				c := toolcircuit.MustNew("search-api", timed)
-				p, err := c.Allow(t.Context())
-				require.NoError(t, err)
+		"ends with the call": func(t *testing.T) {
+			for _, end := range ends {
+				p := allow(t, toolcircuit.MustNew("search-api", timed))
 				ctx := p.Context(t.Context())
 				require.NoError(t, ctx.Err())
-				end(&p)
+				end(p)
 				require.Equal(t, context.Canceled, ctx.Err())
-				require.Equal(t, closed, c.State())
 			}
 		},
 		"lets a stream be cut by nothing while there is no CallTimeout": func(t *testing.T) {
-			p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{}).Allow(t.Context())
-			require.NoError(t, err)
+			p := allow(t, toolcircuit.MustNew("search-api", toolcircuit.Options{}))
 			require.Equal(t, t.Context(), p.Context(t.Context()))
 		},
 		"is asked for once, before the end": func(t *testing.T) {
-			for name, before := range map[string]func(*toolcircuit.Permit){
-				"twice":   func(p *toolcircuit.Permit) { p.Context(t.Context()) },
-				"settled": func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, nil) },
-				"failed":  func(p *toolcircuit.Permit) { p.Settle(t.Context(), nil, errDown) },
-				"release": (*toolcircuit.Permit).Release,
-			} {
-				p, err := toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: toolcircuit.Policy{CallTimeout: time.Hour}}).Allow(t.Context())
-				require.NoError(t, err)
-				before(&p)
+			for i, before := range append(ends, func(p *toolcircuit.Permit) { p.Context(t.Context()) }) {
+				p := allow(t, toolcircuit.MustNew("search-api", timed))
+				before(p)
 				panicked, _ := quits(func() { p.Context(t.Context()) })
-				require.Contains(t, panicked, "Permit.Context", name)
+				require.Contains(t, panicked, "Permit.Context", i)
 			}
-		},
-		"of the zero Permit is the caller's": func(t *testing.T) {
-			var p toolcircuit.Permit
-			require.Equal(t, t.Context(), p.Context(t.Context()))
-			require.Equal(t, t.Context(), p.Context(t.Context()))
-			v, err := p.Settle(t.Context(), nil, errDown)
-			require.Zero(t, v)
-			require.Equal(t, errDown, err)
 		},
 		"tells a probe": func(t *testing.T) {
 			c := toolcircuit.MustNew("search-api", timed)
-			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) { return 0, errDown })
+			try(c, errDown)
 			time.Sleep(time.Hour)
-			p, err := c.Allow(t.Context())
-			require.NoError(t, err)
+			p := allow(t, c)
 			require.True(t, p.Probe())
 			require.True(t, toolcircuit.IsProbe(p.Context(t.Context())))
 		},
@@ -601,9 +502,8 @@ func TestSettleTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, policy(nil))
-			p, err := r.Allow(t.Context())
-			require.NoError(t, err)
-			tt.first(&p)
+			p := allow(t, r.ToolCircuit)
+			tt.first(p)
 			before := r.Snapshot()
 			for _, second := range []error{nil, errInvalid} {
 				v, err := p.Settle(t.Context(), nil, second)
@@ -618,7 +518,7 @@ func TestSettleTwice(t *testing.T) {
 
 // A Settle from within the Classifier finds that the first still judges.
 func TestSettleInsideClassifier(t *testing.T) {
-	var p toolcircuit.Permit
+	var p *toolcircuit.Permit
 	c := toolcircuit.MustNew("search-api", toolcircuit.Options{Classify: func(ctx context.Context, o toolcircuit.Outcome) toolcircuit.Verdict {
 		v, err := p.Settle(ctx, nil, errInvalid)
 		require.Zero(t, v)
@@ -626,9 +526,7 @@ func TestSettleInsideClassifier(t *testing.T) {
 		p.Release()
 		return toolcircuit.Verdict{}
 	}})
-	var err error
-	p, err = c.Allow(t.Context())
-	require.NoError(t, err)
+	p = allow(t, c)
 	v, err := p.Settle(t.Context(), nil, errDown)
 	require.Equal(t, counted(toolcircuit.KindUnavailable), v)
 	require.Equal(t, errDown, err)
@@ -636,31 +534,22 @@ func TestSettleInsideClassifier(t *testing.T) {
 }
 
 func TestIsProbe(t *testing.T) {
-	r := newRig(t, policy(nil))
-	var got bool
-	look := toolcircuit.Wrap(r.ToolCircuit, func(ctx context.Context, _ int) (int, error) {
-		inside, cancel := context.WithCancel(ctx)
-		defer cancel()
-		got = toolcircuit.IsProbe(inside)
-		return 0, nil
-	})
 	ask := func(want bool) func(*rig) {
 		return func(r *rig) {
 			r.Helper()
-			_, err := look(context.Background(), 1)
-			require.NoError(r, err)
-			require.Equal(r, want, got)
+			require.Equal(r, want, must(tell(r, func(ctx context.Context) (bool, error) {
+				inside, cancel := context.WithCancel(ctx)
+				defer cancel()
+				return toolcircuit.IsProbe(inside), nil
+			})))
 		}
 	}
 	require.False(t, toolcircuit.IsProbe(context.Background()))
-	all(ask(false), probing, override(toolcircuit.OverrideClosed))(r)
-	ask(false)(r) // it decides nothing
-	all(override(toolcircuit.OverrideNone), release("probe"))(r)
-	all(ask(true), ask(false))(r)
+	run(t, policy(nil), ask(false), probing, override(letAllIn), ask(false), // it decides nothing
+		override(lifted), release("probe"), ask(true), ask(false))
 }
 
 func TestRiding(t *testing.T) {
-	write := toolcircuit.Tool{Name: "pay", SideEffects: true}
 	unchanged := func(actions ...func(*rig)) func(*rig) {
 		return func(r *rig) {
 			r.Helper()
@@ -670,108 +559,81 @@ func TestRiding(t *testing.T) {
 			require.Len(r, r.events, events)
 		}
 	}
-	manual := func(r *rig) {
-		r.Helper()
-		_, err := r.Allow(r.from())
-		var e *toolcircuit.OpenError
-		require.ErrorAs(r, err, &e)
-		require.Equal(r, toolcircuit.ReasonManualOpen, e.Reason)
-	}
 	outcomes := all(call(nil), call(errDown), call(errInvalid), call(errors.New("?")), call(wait(time.Hour)), call(asked(time.Hour)))
 	play(t, []script{
-		{"a call inside the probe runs, and only the probe decides", nil, []step{
-			{all(probing, inside("probe", unchanged(outcomes))), halfOpen},
-			{end("probe", nil), closed},
-		}},
-		{"so a probe can fail around a call that is healthy", nil, []step{
-			{all(probing, inside("probe", call(nil)), end("probe", errDown)), open},
-		}},
-		{"others are refused meanwhile", nil, []step{
-			{all(probing, inside("probe", begin("rides"), call(nil)), refused(time.Minute)), halfOpen},
-			{all(unchanged(end("rides", errDown)), refused(time.Minute)), halfOpen},
-		}},
-		{"it is no probe, but knows that it is inside one", nil, []step{
-			{all(probing, inside("probe", begin("rides"), inside("rides", func(r *rig) {
+		{"a call inside the probe runs, and only the probe decides", nil, steps{
+			probing, inside("probe", unchanged(outcomes)), is(halfOpen), end("probe", nil), is(closed)}},
+		{"so a probe can fail around a call that is healthy", nil, steps{
+			probing, inside("probe", call(nil)), end("probe", errDown), is(open)}},
+		{"others are refused meanwhile", nil, steps{
+			probing, inside("probe", begin("rides"), call(nil)), refused(time.Minute), is(halfOpen),
+			unchanged(end("rides", errDown)), refused(time.Minute), is(halfOpen)}},
+		{"it is no probe, but knows that it is inside one", nil, steps{
+			probing, inside("probe", begin("rides"), inside("rides", func(r *rig) {
 				require.False(r, r.permits["rides"].Probe())
 				require.True(r, toolcircuit.IsProbe(r.ctx))
-			}))), halfOpen},
+			})), is(halfOpen),
 		}},
-		{"it is judged and told to OnCall", nil, []step{
-			{all(probing, inside("probe", as(toolcircuit.Tool{Name: "read"}, call(errDown)))), halfOpen},
-			{func(r *rig) {
+		{"it is judged and told to OnCall", nil, steps{
+			probing, inside("probe", as(toolcircuit.Tool{Name: "read"}, call(errDown))), is(halfOpen),
+			func(r *rig) {
 				require.Equal(r, toolcircuit.Call{
 					Dependency: "search-api", Tool: "read", State: halfOpen, Executed: true, Err: errDown,
 					Verdict: toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable},
-				}, r.calls[len(r.calls)-1])
-			}, halfOpen},
+				}, lastCall(r))
+			}, is(halfOpen),
 		}},
-		{"by the policy that it meets", func(p *toolcircuit.Policy) { p.CallTimeout = 2 * time.Second }, []step{
-			{all(probing, inside("probe", begin("rides")), add(time.Second), end("rides", nil)), halfOpen},
-			{func(r *rig) { require.Equal(r, toolcircuit.KindOK, r.calls[len(r.calls)-1].Verdict.Kind) }, halfOpen},
-			{all(inside("probe", begin("rides")), add(2*time.Second), end("rides", nil)), halfOpen},
-			{func(r *rig) { require.Equal(r, toolcircuit.KindTimeout, r.calls[len(r.calls)-1].Verdict.Kind) }, halfOpen},
-		}},
-		{"a write rides", nil, []step{
-			{all(probing, inside("probe", as(write, unchanged(outcomes))), as(write, refused(time.Minute))), halfOpen},
-		}},
-		{"a write that is the probe carries a read", nil, []step{
-			{all(trip, add(2*time.Minute), as(write, begin("probe")), inside("probe", call(nil))), halfOpen},
-		}},
-		{"a rider carries others", nil, []step{
-			{all(probing, inside("probe", begin("rides"), inside("rides", call(nil))), end("rides", nil), inside("rides", call(nil))), halfOpen},
-		}},
-		{"a released rider leaves the slot alone", nil, []step{
-			{all(probing, inside("probe", begin("rides")), unchanged(release("rides")), refused(time.Minute)), halfOpen},
-		}},
-		{"a rider that outlives its probe is not recorded, either", nil, []step{
-			{all(probing, inside("probe", begin("rides")), end("probe", nil), unchanged(end("rides", errDown))), closed},
-		}},
+		{"by the policy that it meets", func(p *toolcircuit.Policy) { p.CallTimeout = 2 * time.Second }, steps{
+			probing, inside("probe", begin("rides")), add(time.Second), end("rides", nil), is(halfOpen),
+			judged(toolcircuit.KindOK), inside("probe", begin("rides")), add(2 * time.Second), end("rides", nil), is(halfOpen),
+			judged(toolcircuit.KindTimeout)}},
+		{"a write rides", nil, steps{
+			probing, inside("probe", as(writes, unchanged(outcomes))), as(writes, refused(time.Minute)), is(halfOpen)}},
+		{"a write that is the probe carries a read", nil, steps{
+			trip, add(2 * time.Minute), as(writes, begin("probe")), inside("probe", call(nil)), is(halfOpen)}},
+		{"a rider carries others", nil, steps{
+			probing, inside("probe", begin("rides"), inside("rides", call(nil))), end("rides", nil), inside("rides", call(nil)),
+			is(halfOpen)}},
+		{"a released rider leaves the slot alone", nil, steps{
+			probing, inside("probe", begin("rides")), unchanged(release("rides")), refused(time.Minute), is(halfOpen)}},
+		{"a rider that outlives its probe is not recorded, either", nil, steps{
+			probing, inside("probe", begin("rides")), end("probe", nil), unchanged(end("rides", errDown)), is(closed)}},
 
-		{"a context that outlives the probe: another's turn", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, []step{
-			{all(probing, inside("probe", call(nil)), end("probe", nil), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
-			{inside("second", call(nil)), halfOpen},
-		}},
-		{"a context that outlives the probe: the next outage", nil, []step{
-			{all(probing, inside("probe"), end("probe", nil), trip, inside("probe", refused(2*time.Minute))), open},
-			{all(add(2*time.Minute), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
-		}},
-		{"a context that outlives the probe: its lease", nil, []step{
-			{all(probing, inside("probe"), add(time.Minute), begin("second"), inside("probe", refused(time.Minute))), halfOpen},
-			{all(inside("second", call(nil)), end("probe", nil)), closed},
-		}},
-		{"a context that outlives the probe: a write's turn", func(p *toolcircuit.Policy) { p.ProbeTimeout = time.Second }, []step{
-			{all(probing, inside("probe", as(write, call(nil)), add(time.Second), as(write, refused(59*time.Second)))), halfOpen},
-			{all(begin("second"), inside("second"), release("second"), inside("second", as(write, refused(59*time.Second)))), halfOpen},
-		}},
-		{"a probe whose lease is over begins anew inside itself", nil, []step{
-			{all(probing, inside("probe", add(time.Minute), begin("second"))), halfOpen},
-			{func(r *rig) { require.True(r, r.permits["second"].Probe()) }, halfOpen},
-		}},
+		{"a context that outlives the probe: another's turn", func(p *toolcircuit.Policy) { p.ProbeSuccesses = 2 }, steps{
+			probing, inside("probe", call(nil)), end("probe", nil), begin("second"), inside("probe", refused(time.Minute)),
+			is(halfOpen), inside("second", call(nil)), is(halfOpen)}},
+		{"a context that outlives the probe: the next outage", nil, steps{
+			probing, inside("probe"), end("probe", nil), trip, inside("probe", refused(2*time.Minute)), is(open),
+			add(2 * time.Minute), begin("second"), inside("probe", refused(time.Minute)), is(halfOpen)}},
+		{"a context that outlives the probe: its lease", nil, steps{
+			probing, inside("probe"), add(time.Minute), begin("second"), inside("probe", refused(time.Minute)), is(halfOpen),
+			inside("second", call(nil)), end("probe", nil), is(closed)}},
+		{"a context that outlives the probe: a write's turn", func(p *toolcircuit.Policy) { p.ProbeTimeout = time.Second }, steps{
+			probing, inside("probe", as(writes, call(nil)), add(time.Second), as(writes, refused(59*time.Second))), is(halfOpen),
+			begin("second"), inside("second"), release("second"), inside("second", as(writes, refused(59*time.Second))),
+			is(halfOpen)}},
+		{"a probe whose lease is over begins anew inside itself", nil, steps{
+			probing, inside("probe", add(time.Minute), begin("second")), is(halfOpen), probe("second", true)}},
 
-		{"nobody rides in the cooldown", nil, []step{
-			{all(probing, inside("probe", call(nil)), end("probe", errDown), inside("probe", refused(2*time.Minute))), open},
-		}},
-		{"the kill switch holds for riders", nil, []step{
-			{all(probing, inside("probe", override(toolcircuit.OverrideOpen), manual, as(write, manual))), halfOpen},
-			{all(override(toolcircuit.OverrideNone), inside("probe", call(nil))), halfOpen},
-		}},
-		{"who was let in by an override carries nobody", nil, []step{
-			{all(cooled, override(toolcircuit.OverrideClosed), begin("ghost"), override(toolcircuit.OverrideNone), begin("probe")), halfOpen},
-			{inside("ghost", refused(time.Minute)), halfOpen},
-		}},
-		{"after a reset the call is one like any other", nil, []step{
-			{all(probing, inside("probe", reset, calls(2, errDown), streak(2))), closed},
-		}},
-		{"nobody rides on another circuit's probe", nil, []step{
-			{all(probing, inside("probe", func(r *rig) {
+		{"nobody rides in the cooldown", nil, steps{
+			probing, inside("probe", call(nil)), end("probe", errDown), inside("probe", refused(2*time.Minute)), is(open)}},
+		{"the kill switch holds for riders", nil, steps{
+			probing, inside("probe", override(shut), manual, as(writes, manual)), is(halfOpen),
+			override(lifted), inside("probe", call(nil)), is(halfOpen)}},
+		{"who was let in by an override carries nobody", nil, steps{
+			cooled, override(letAllIn), begin("ghost"), override(lifted), begin("probe"), is(halfOpen),
+			inside("ghost", refused(time.Minute)), is(halfOpen)}},
+		{"after a reset the call is one like any other", nil, steps{
+			probing, inside("probe", reset, calls(2, errDown), streak(2)), is(closed)}},
+		{"nobody rides on another circuit's probe", nil, steps{
+			probing, inside("probe", func(r *rig) {
 				twin := *r
 				twin.ToolCircuit = r.Twin("mail-api")
 				all(cooled, begin("other"), refused(time.Minute))(&twin)
-			})), halfOpen},
+			}), is(halfOpen),
 		}},
-		{"calls that wait: at once", nil, []step{
-			{all(probing, inside("probe", func(r *rig) { require.NoError(r, r.Wait(r.ctx)) })), halfOpen},
-		}},
+		{"calls that wait: at once", nil, steps{
+			probing, inside("probe", func(r *rig) { require.NoError(r, r.Wait(r.ctx)) }), is(halfOpen)}},
 	})
 }
 
@@ -790,42 +652,32 @@ func TestToolThatCallsItsOwnDependencyRecovers(t *testing.T) {
 		return read(ctx, n)
 	})
 	for r.State() == closed {
-		_, err := report(t.Context(), 1)
-		require.NoError(t, err)
+		must(report(t.Context(), 1))
 	}
 	for range 3 {
 		untilDue(r)
-		_, err := report(t.Context(), 1)
-		require.NoError(t, err)
+		must(report(t.Context(), 1))
 		require.Equal(t, open, r.State())
 	}
 	down = false
 	untilDue(r)
-	got, err := report(t.Context(), 1)
-	require.NoError(t, err)
+	got := must(report(t.Context(), 1))
 	require.Equal(t, 7, *got.Value)
 	require.Equal(t, closed, r.State())
 }
 
 // A circuit, another, and the first again.
 func TestRidingThroughAnotherCircuit(t *testing.T) {
-	for name, between := range map[string]func(*rig){"closed": func(*rig) {}, "itself probing": cooled} {
-		t.Run(name, func(t *testing.T) {
-			a, b := run(t, policy(nil), []step{{cooled, halfOpen}}), newRig(t, policy(nil))
-			between(b)
-			value, err := tell(a, func(ctx context.Context) (int, error) {
-				return toolcircuit.Do(ctx, b.ToolCircuit, func(ctx context.Context) (int, error) {
-					if _, err := toolcircuit.Do(ctx, b.ToolCircuit, func(context.Context) (int, error) { return 1, nil }); err != nil {
-						return 0, err
-					}
-					return toolcircuit.Do(ctx, a.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
-				})
+	for _, between := range []func(*rig){all(), cooled} { // the other is closed, or probing itself
+		a, b := run(t, policy(nil), cooled), run(t, policy(nil), between)
+		must(tell(a, func(ctx context.Context) (string, error) {
+			return toolcircuit.Do(ctx, b.ToolCircuit, func(ctx context.Context) (string, error) {
+				must(toolcircuit.Do(ctx, b.ToolCircuit, op(nil)))
+				return toolcircuit.Do(ctx, a.ToolCircuit, op(nil))
 			})
-			require.NoError(t, err)
-			require.Equal(t, 7, value)
-			require.Equal(t, closed, a.State())
-			require.Equal(t, closed, b.State())
-		})
+		}))
+		is(closed)(a)
+		is(closed)(b)
 	}
 }
 
@@ -837,7 +689,7 @@ func TestRidingFromGoroutines(t *testing.T) {
 		var ran atomic.Int32
 		op := func(context.Context) (int, error) { ran.Add(1); return 0, nil }
 		late := make(chan error, 1)
-		_, err := tell(r, func(ctx context.Context) (int, error) {
+		must(tell(r, func(ctx context.Context) (int, error) {
 			var group sync.WaitGroup
 			for range 8 {
 				group.Go(func() {
@@ -854,8 +706,7 @@ func TestRidingFromGoroutines(t *testing.T) {
 				late <- err
 			}()
 			return 0, nil
-		})
-		require.NoError(t, err)
+		}))
 		begin("second")(r)
 		require.ErrorIs(t, <-late, toolcircuit.ErrCircuitOpen)
 		require.EqualValues(t, 8, ran.Load())
@@ -914,48 +765,37 @@ func TestNilArguments(t *testing.T) {
 	check := func(context.Context) error { return nil }
 	var none *toolcircuit.ToolCircuit
 	var noContext context.Context
-	const (
-		noCircuit = "toolcircuit: the circuit is nil; make one with New"
-		noCtx     = "toolcircuit: ctx is nil"
-	)
-	for _, tt := range []struct {
-		want string
-		do   func()
-	}{
-		{noCircuit, func() { toolcircuit.Do(ctx, none, op) }},
-		{noCircuit, func() { toolcircuit.Do(ctx, new(toolcircuit.ToolCircuit), op) }},
-		{noCtx, func() { toolcircuit.Do(noContext, c, op) }},
-		{"toolcircuit: Do: op is nil", func() { toolcircuit.Do[int](ctx, c, nil) }},
-		{noCircuit, func() { toolcircuit.Wrap(none, tool) }},
-		{"toolcircuit: Wrap: tool is nil", func() { toolcircuit.Wrap[int, int](c, nil) }},
-		{noCtx, func() { toolcircuit.Wrap(c, tool)(noContext, 1) }},
-		{noCircuit, func() { none.Allow(ctx) }},
-		{noCtx, func() { c.Allow(noContext) }},
-		{"toolcircuit: Settle: ctx is nil", func() { p, _ := c.Allow(ctx); p.Settle(noContext, nil, nil) }},
-		{noCircuit, func() { none.Wait(ctx) }},
-		{noCtx, func() { c.Wait(noContext) }},
-		{noCircuit, func() { none.Monitor(ctx, 0, check) }},
-		{noCtx, func() { c.Monitor(noContext, 0, check) }},
-		{"toolcircuit: Monitor: check is nil", func() { c.Monitor(ctx, 0, nil) }},
-		{"toolcircuit: Abandon: tool is nil", func() { toolcircuit.Abandon[int, int](nil) }},
-		{"toolcircuit: Classify: ctx is nil", func() { toolcircuit.Classify(noContext, toolcircuit.Outcome{}) }},
-		{noCircuit, func() { toolcircuit.ResultOf(none, 0, toolcircuit.Verdict{}, nil) }},
-		{noCircuit, func() { toolcircuit.WrapResult(none, tool) }},
-		{"toolcircuit: WrapResult: tool is nil", func() { toolcircuit.WrapResult[int, int](c, nil) }},
-		{"toolcircuit: Do: op is nil", func() { toolcircuit.DoResult[int](ctx, c, nil) }},
-		{noCircuit, func() { none.Dependency() }},
-		{noCircuit, func() { none.State() }},
-		{noCircuit, func() { none.Ready() }},
-		{noCircuit, func() { none.Snapshot() }},
-		{noCircuit, func() { none.Policy() }},
-		{noCircuit, func() { none.SetPolicy(toolcircuit.Policy{}) }},
-		{noCircuit, func() { none.SetOverride(toolcircuit.OverrideOpen) }},
-		{noCircuit, func() { none.Reset() }},
-		{noCircuit, func() { none.WithTool(toolcircuit.Tool{}) }},
-		{noCircuit, func() { none.Twin("x") }},
-		{noCircuit, func() { new(toolcircuit.ToolCircuit).State() }},
+	for want, calls := range map[string][]func(){
+		"the circuit is nil; make one with New": {
+			func() { toolcircuit.Do(ctx, none, op) }, func() { toolcircuit.Do(ctx, new(toolcircuit.ToolCircuit), op) },
+			func() { toolcircuit.Wrap(none, tool) }, func() { toolcircuit.WrapResult(none, tool) },
+			func() { toolcircuit.ResultOf(none, 0, toolcircuit.Verdict{}, nil) },
+			func() { none.Allow(ctx) }, func() { none.Wait(ctx) }, func() { none.Monitor(ctx, 0, check) },
+			func() { none.Dependency() }, func() { none.State() }, func() { none.Ready() }, func() { none.Snapshot() },
+			func() { none.Policy() }, func() { none.SetPolicy(toolcircuit.Policy{}) },
+			func() { none.SetOverride(toolcircuit.OverrideOpen) }, func() { none.Reset() },
+			func() { none.WithTool(toolcircuit.Tool{}) }, func() { none.Twin("x") }, func() { new(toolcircuit.ToolCircuit).State() },
+		},
+		"ctx is nil": {
+			func() { toolcircuit.Do(noContext, c, op) }, func() { toolcircuit.Wrap(c, tool)(noContext, 1) },
+			func() { c.Allow(noContext) }, func() { c.Wait(noContext) }, func() { c.Monitor(noContext, 0, check) },
+		},
+		"Do: op is nil":                {func() { toolcircuit.Do[int](ctx, c, nil) }, func() { toolcircuit.DoResult[int](ctx, c, nil) }},
+		"Wrap: tool is nil":            {func() { toolcircuit.Wrap[int, int](c, nil) }},
+		"WrapResult: tool is nil":      {func() { toolcircuit.WrapResult[int, int](c, nil) }},
+		"Settle: ctx is nil":           {func() { allow(t, c).Settle(noContext, nil, nil) }},
+		"Monitor: check is nil":        {func() { c.Monitor(ctx, 0, nil) }},
+		"Abandon: tool is nil":         {func() { toolcircuit.Abandon[int, int](nil) }},
+		"Abandon: ctx is nil":          {func() { toolcircuit.Abandon(tool)(noContext, 1) }},
+		"Classify: ctx is nil":         {func() { toolcircuit.Classify(noContext, toolcircuit.Outcome{}) }},
+		"ForError: rule is nil":        {func() { toolcircuit.ForError[error](nil) }},
+		"CheckResponse: resp is nil":   {func() { _ = toolcircuit.CheckResponse(nil) }},
+		"LogEvents: the logger is nil": {func() { toolcircuit.LogEvents(nil) }},
+		"LogCalls: the logger is nil":  {func() { toolcircuit.LogCalls(nil) }},
 	} {
-		require.PanicsWithValue(t, tt.want, tt.do)
+		for i, call := range calls {
+			require.PanicsWithValue(t, "toolcircuit: "+want, call, "%d", i)
+		}
 	}
 }
 
@@ -981,16 +821,15 @@ func TestContextThatPanics(t *testing.T) {
 			call(errDown)(r)
 			ctx := &badContext{Context: t.Context()}
 			panicked, _ := quits(func() {
-				v, err := toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
+				v := must(toolcircuit.Do(ctx, r.ToolCircuit, func(context.Context) (int, error) {
 					ctx.bad.Store(true)
 					return 7, nil
-				})
-				require.NoError(t, err)
+				}))
 				require.Equal(t, 7, v)
 			})
 			require.Nil(t, panicked)
 			require.Zero(t, r.Snapshot().Streak, "the dependency is healthy")
-			require.Equal(t, healed(toolcircuit.KindOK), r.calls[len(r.calls)-1].Verdict)
+			require.Equal(t, healed(toolcircuit.KindOK), lastCall(r).Verdict)
 		})
 	}
 }
@@ -998,17 +837,12 @@ func TestContextThatPanics(t *testing.T) {
 // N15: a struct that embeds a nil *Result is a value like any other.
 func TestEmbeddedNilResult(t *testing.T) {
 	type reply struct{ *toolcircuit.Result[string] }
-	r := newRig(t, policy(nil))
-	call(errDown)(r)
-	_, err := toolcircuit.Do(t.Context(), r.ToolCircuit, func(context.Context) (reply, error) { return reply{}, nil })
-	require.NoError(t, err)
+	r := run(t, policy(nil), call(errDown))
+	gives(reply{})(r)
 	require.Zero(t, r.Snapshot().Streak)
 	require.Zero(t, r.Snapshot().HookPanics)
-	_, err = toolcircuit.Do(t.Context(), r.ToolCircuit, func(context.Context) (reply, error) {
-		return reply{&toolcircuit.Result[string]{Status: toolcircuit.StatusBlocked}}, nil
-	})
-	require.NoError(t, err)
-	require.Equal(t, toolcircuit.KindRejected, r.calls[len(r.calls)-1].Verdict.Kind)
+	gives(reply{&toolcircuit.Result[string]{Status: toolcircuit.StatusBlocked}})(r)
+	require.Equal(t, toolcircuit.KindRejected, lastCall(r).Verdict.Kind)
 }
 
 // N14: a context's deadline is real time, whatever the circuit's clock says.
@@ -1032,8 +866,7 @@ func TestNestedInItselfHadBegun(t *testing.T) {
 		r.SetOverride(toolcircuit.OverrideOpen)
 		return inner(ctx, n)
 	})
-	res, err := outer(t.Context(), 1)
-	require.NoError(t, err)
+	res := must(outer(t.Context(), 1))
 	require.Equal(t, toolcircuit.StatusBlocked, res.Status)
 	require.Nil(t, res.Executed, "the tool had begun: %s", res.Message)
 }
@@ -1061,32 +894,22 @@ func (c *badContext) Deadline() (time.Time, bool) { c.check("Deadline"); return 
 
 // Each hook alone is told how long the call took; a circuit without any reads no clock for it.
 func TestElapsedForEachHookAlone(t *testing.T) {
-	for name, edit := range map[string]func(o *toolcircuit.Options, told *time.Duration){
-		"OnEvent": func(o *toolcircuit.Options, told *time.Duration) {
-			o.OnEvent = func(_ context.Context, e toolcircuit.Event) { *told = e.Elapsed }
-		},
-		"OnCall": func(o *toolcircuit.Options, told *time.Duration) {
-			o.OnCall = func(_ context.Context, c toolcircuit.Call) { *told = c.Elapsed }
-		},
-		"Classify": func(o *toolcircuit.Options, told *time.Duration) {
-			o.Classify = func(_ context.Context, c toolcircuit.Outcome) toolcircuit.Verdict {
-				*told = c.Elapsed
-				return toolcircuit.Verdict{}
-			}
-		},
+	var told time.Duration
+	for name, o := range map[string]toolcircuit.Options{
+		"OnEvent": {OnEvent: func(_ context.Context, e toolcircuit.Event) { told = e.Elapsed }},
+		"OnCall":  {OnCall: func(_ context.Context, c toolcircuit.Call) { told = c.Elapsed }},
+		"Classify": {Classify: func(_ context.Context, c toolcircuit.Outcome) toolcircuit.Verdict {
+			told = c.Elapsed
+			return toolcircuit.Verdict{}
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			mock := clock.NewMock()
-			o := toolcircuit.Options{Clock: mock, Policy: toolcircuit.Policy{FailureThreshold: 1, CountUnknown: true}}
-			var told time.Duration
-			edit(&o, &told)
-			c := toolcircuit.MustNew("search-api", o)
-			toolcircuit.Do(t.Context(), c, func(context.Context) (int, error) {
-				mock.Add(3 * time.Second)
-				return 0, errors.New("unknown")
-			})
-			require.Equal(t, 3*time.Second, told)
+		mock := clock.NewMock()
+		told, o.Clock, o.Policy = 0, mock, toolcircuit.Policy{FailureThreshold: 1, CountUnknown: true}
+		toolcircuit.Do(t.Context(), toolcircuit.MustNew("search-api", o), func(context.Context) (int, error) {
+			mock.Add(3 * time.Second)
+			return 0, errors.New("unknown")
 		})
+		require.Equal(t, 3*time.Second, told, name)
 	}
 }
 
@@ -1108,43 +931,30 @@ func ExampleDo() {
 // A Classifier that misbehaves does not keep the probe's slot. Its panic does not reach the caller:
 // the call has happened, and its result must not be lost.
 func TestClassifierMisbehaves(t *testing.T) {
-	var r *rig
+	odd := errors.New("odd") // what it misbehaves on
 	for name, test := range map[string]struct {
-		classify toolcircuit.Classifier
-		kind     toolcircuit.Kind
-		want     toolcircuit.State
+		does func(*rig)
+		says toolcircuit.Verdict
+		kind toolcircuit.Kind
+		want toolcircuit.State
 	}{
-		"calls the circuit": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-			refused(time.Minute)(r)
-			return toolcircuit.Verdict{}
-		}, toolcircuit.KindUnknown, halfOpen},
-		"resets the circuit": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-			r.Reset()
-			return toolcircuit.Verdict{}
-		}, toolcircuit.KindUnknown, closed},
-		"effect out of range": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-			return toolcircuit.Verdict{Effect: 200, RetryAfter: math.MinInt64}
-		}, toolcircuit.KindUnavailable, open},
-		"kind out of range, a pause without an end": {func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict {
-			return toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: "nonsense", RetryAfter: -1}
-		}, toolcircuit.KindUnknown, halfOpen},
+		"calls the circuit":   {refused(time.Minute), toolcircuit.Verdict{}, toolcircuit.KindUnknown, halfOpen},
+		"resets the circuit":  {reset, toolcircuit.Verdict{}, toolcircuit.KindUnknown, closed},
+		"effect out of range": {all(), toolcircuit.Verdict{Effect: 200, RetryAfter: math.MinInt64}, toolcircuit.KindUnavailable, open},
+		"no kind, no end":     {all(), paused("nonsense", -1), toolcircuit.KindUnknown, halfOpen},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var active bool
+			var r *rig
 			o := once(nil)
-			o.Classify = func(ctx context.Context, out toolcircuit.Outcome) toolcircuit.Verdict {
-				if !active {
+			o.Classify = func(_ context.Context, out toolcircuit.Outcome) toolcircuit.Verdict {
+				if out.Err != odd {
 					return toolcircuit.Verdict{}
 				}
-				active = false
-				return test.classify(ctx, out)
+				test.does(r)
+				return test.says
 			}
 			r = newRig(t, o)
-			all(call(errDown), add(time.Minute))(r)
-			active = true
-			call(errors.New("odd"))(r)
-			require.Equal(t, test.want, r.State())
-			require.Equal(t, test.kind, r.calls[len(r.calls)-1].Verdict.Kind)
+			all(call(errDown), add(time.Minute), call(odd), is(test.want), judged(test.kind))(r)
 			if test.want == halfOpen {
 				all(begin("next"), refused(time.Minute))(r)
 			}
@@ -1235,17 +1045,13 @@ func TestProbeEndedBeforeItsCall(t *testing.T) {
 		"Allow": func(r *rig) { r.Allow(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, o)
-			all(call(errDown), add(time.Minute))(r)
+			r := run(t, o, call(errDown), add(time.Minute))
 			quits(func() { enter(r) })
-			require.True(t, r.Ready())
-			call(nil)(r)
-			require.Equal(t, closed, r.State())
+			all(ready, call(nil), is(closed))(r)
 		})
 	}
 	t.Run("context", func(t *testing.T) {
-		r := newRig(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }))
-		all(call(errDown), add(time.Minute))(r)
+		r := run(t, once(func(p *toolcircuit.Policy) { p.CallTimeout = time.Minute }), call(errDown), add(time.Minute))
 		require.Panics(t, func() { toolcircuit.Do(brokenContext{context.Background()}, r.ToolCircuit, never) })
 		require.True(t, r.Ready())
 	})

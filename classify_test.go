@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/toolcircuit/toolcircuit"
@@ -65,9 +66,34 @@ var (
 	notFoundErr = &toolcircuit.HTTPError{StatusCode: 404}
 )
 
+// kinds are all that there are.
+var kinds = []toolcircuit.Kind{
+	toolcircuit.KindOK, toolcircuit.KindDuplicate, toolcircuit.KindTimeout, toolcircuit.KindDeadline, toolcircuit.KindUnavailable,
+	toolcircuit.KindRateLimited, toolcircuit.KindSlow, toolcircuit.KindPanic, toolcircuit.KindUnauthorized, toolcircuit.KindInvalid,
+	toolcircuit.KindNotFound, toolcircuit.KindConflict, toolcircuit.KindCanceled, toolcircuit.KindInterrupt, toolcircuit.KindRejected,
+	toolcircuit.KindUnknown,
+}
+
 // verdictOn is what the default rules say about err in a living context.
 func verdictOn(err error) toolcircuit.Verdict {
 	return toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: err})
+}
+
+// verdicts are errors, and what the default rules say about them.
+type verdicts map[string]struct {
+	err  error
+	want toolcircuit.Verdict
+}
+
+func (rows verdicts) check(t *testing.T) {
+	for name, row := range rows {
+		assert.Equal(t, row.want, verdictOn(row.err), name)
+	}
+}
+
+// says is a Classifier that gives each outcome the same verdict.
+func says(v toolcircuit.Verdict) toolcircuit.Classifier {
+	return func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return v }
 }
 
 // settledWith is what a circuit with a Classifier of its own makes of one call.
@@ -149,10 +175,7 @@ func dial(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: er
 func get(err error) error  { return &url.Error{Op: "Get", URL: "http://dep/", Err: err} }
 
 func TestClassifyRules(t *testing.T) {
-	for name, row := range map[string]struct {
-		err  error
-		want toolcircuit.Verdict
-	}{
+	verdicts{
 		"nil":                       {nil, healthy},
 		"plain error":               {errOpaque, unknown},
 		"not comparable":            {valued{}, unknown},
@@ -220,11 +243,7 @@ func TestClassifyRules(t *testing.T) {
 		"response with the least":  {&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 1}, paused(toolcircuit.KindRateLimited, 1)},
 		"response that is none":    {&toolcircuit.HTTPError{StatusCode: 700}, unknown},
 		"response without failure": {&toolcircuit.HTTPError{StatusCode: 200}, unknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, verdictOn(row.err))
-		})
-	}
+	}.check(t)
 }
 
 func TestEffectString(t *testing.T) {
@@ -256,11 +275,9 @@ func TestCallerWalkedAway(t *testing.T) {
 		"a refusal":     toolcircuit.ErrCircuitOpen,
 		"typed nil":     (*apiError)(nil),
 	} {
-		t.Run(name, func(t *testing.T) {
-			o := toolcircuit.Outcome{Err: err}
-			require.Equal(t, canceled, toolcircuit.Classify(gone, o))
-			require.Equal(t, counted(toolcircuit.KindDeadline), toolcircuit.Classify(past, o))
-		})
+		o := toolcircuit.Outcome{Err: err}
+		assert.Equal(t, canceled, toolcircuit.Classify(gone, o), name)
+		assert.Equal(t, counted(toolcircuit.KindDeadline), toolcircuit.Classify(past, o), name)
 	}
 	require.Equal(t, healthy, toolcircuit.Classify(gone, toolcircuit.Outcome{}))
 }
@@ -290,28 +307,24 @@ func TestWrappedErrors(t *testing.T) {
 		"mark":     {toolcircuit.Fault(errOpaque), unavailable},
 	} {
 		for how, wrap := range wrappings {
-			t.Run(name+"/"+how, func(t *testing.T) {
-				require.Equal(t, row.want, verdictOn(wrap(row.err)))
-			})
+			assert.Equal(t, row.want, verdictOn(wrap(row.err)), name+"/"+how)
 		}
 	}
 	rule := toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) })
 	for how, wrap := range wrappings {
 		for name, err := range map[string]error{"type": &apiError{429}, "by As": proxy{&apiError{429}}} {
-			t.Run("ForError "+name+"/"+how, func(t *testing.T) {
-				require.Equal(t, rateLimited, rule(context.Background(), toolcircuit.Outcome{Err: wrap(err)}))
-			})
+			assert.Equal(t, rateLimited, rule(context.Background(), toolcircuit.Outcome{Err: wrap(err)}), "ForError "+name+"/"+how)
 		}
 	}
 }
 
 // Nil is no error, and a typed nil is one of which nothing is known.
 func TestNilInside(t *testing.T) {
-	require.NoError(t, toolcircuit.Fault(nil))
-	require.NoError(t, toolcircuit.Benign(nil))
-	require.NoError(t, toolcircuit.Duplicate(nil))
-	require.NoError(t, toolcircuit.Invalid(nil))
-	require.NoError(t, toolcircuit.RetryAfter(nil, time.Second))
+	for _, err := range []error{
+		toolcircuit.Fault(nil), toolcircuit.Benign(nil), toolcircuit.Duplicate(nil), toolcircuit.Invalid(nil), toolcircuit.RetryAfter(nil, 1),
+	} {
+		require.NoError(t, err)
+	}
 	require.Equal(t, healthy, verdictOn(errors.Join(nil, nil)))
 
 	for name, err := range map[string]error{
@@ -326,9 +339,7 @@ func TestNilInside(t *testing.T) {
 		"only nils inside":   &loop{next: []error{nil, (*url.Error)(nil)}},
 		"two levels of them": chain{chain{(*loop)(nil)}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, unknown, verdictOn(err))
-		})
+		assert.Equal(t, unknown, verdictOn(err), name)
 	}
 	require.Equal(t, timeout, verdictOn(errors.Join((*apiError)(nil), lateErr{true})), "what stands beside it is seen")
 
@@ -364,10 +375,7 @@ func TestClassifyEndsOnCycles(t *testing.T) {
 func TestMarkers(t *testing.T) {
 	tooMany := &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Minute}
 	busy := &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: time.Minute}
-	for name, row := range map[string]struct {
-		err  error
-		want toolcircuit.Verdict
-	}{
+	verdicts{
 		"fault of nobody knows what":  {toolcircuit.Fault(errOpaque), unavailable},
 		"fault of a known kind":       {toolcircuit.Fault(&toolcircuit.HTTPError{StatusCode: 404}), counted(toolcircuit.KindNotFound)},
 		"fault keeps the wait":        {toolcircuit.Fault(busy), after(unavailable, time.Minute)},
@@ -386,11 +394,7 @@ func TestMarkers(t *testing.T) {
 		"kind of the marked alone":    {errors.Join(notFoundErr, toolcircuit.Fault(errOpaque)), unavailable},
 		"the caller's mistake":        {toolcircuit.Invalid(errOpaque), invalid},
 		"whatever it seems":           {toolcircuit.Invalid(busy), invalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, verdictOn(row.err))
-		})
-	}
+	}.check(t)
 	for _, err := range []error{
 		toolcircuit.Fault(busy), toolcircuit.Benign(busy), toolcircuit.Duplicate(busy), toolcircuit.Invalid(busy), toolcircuit.RetryAfter(busy, 1),
 	} {
@@ -432,12 +436,11 @@ func TestBranches(t *testing.T) {
 		"a refusal beside all the rest": {[]error{toolcircuit.Fault(hour), toolcircuit.ErrCircuitOpen, status(503, 0)}, rejected},
 		"a refusal under a mark":        {[]error{hour, toolcircuit.Benign(toolcircuit.ErrCircuitOpen)}, rejected},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for _, order := range orders(row.branches) {
-				require.Equal(t, row.want, verdictOn(errors.Join(order...)))
-				require.Equal(t, row.want, verdictOn(chain{&loop{next: append([]error{nil, (*apiError)(nil)}, order...)}}), "with nils between")
-			}
-		})
+		for _, order := range orders(row.branches) {
+			assert.Equal(t, row.want, verdictOn(errors.Join(order...)), name)
+			nils := append([]error{nil, (*apiError)(nil)}, order...)
+			assert.Equal(t, row.want, verdictOn(chain{&loop{next: nils}}), "%s, with nils between", name)
+		}
 	}
 }
 
@@ -457,10 +460,7 @@ func orders(errs []error) (all [][]error) {
 
 // Along one chain the outermost decides, also above branches.
 func TestClassifyChain(t *testing.T) {
-	for name, row := range map[string]struct {
-		err  error
-		want toolcircuit.Verdict
-	}{
+	verdicts{
 		"an SDK around a status":      {chain{fmt.Errorf("sdk: request failed: %w", notFoundErr)}, notFound},
 		"status around a reset":       {&statusError{404, syscall.ECONNRESET}, notFound},
 		"status around branches":      {&statusError{404, errors.Join(errOpaque, syscall.ECONNRESET)}, notFound},
@@ -480,11 +480,7 @@ func TestClassifyChain(t *testing.T) {
 		"timeout by code, Is another": {timeoutCode{}, ignored(toolcircuit.KindNotFound)},
 		"lost connection of a pool":   {fmt.Errorf("query: %w", driver.ErrBadConn), unavailable},
 		"end of file by Is":           {get(alias{io.EOF}), unavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, verdictOn(row.err))
-		})
-	}
+	}.check(t)
 }
 
 // Errors of the shapes that SDKs have.
@@ -551,24 +547,20 @@ func TestInvalid(t *testing.T) {
 
 // A Classifier is asked before the marks of single branches, and after one above them all.
 func TestClassifierAndMarkedBranches(t *testing.T) {
-	says := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return invalid }
-	silent := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return toolcircuit.Verdict{} }
 	marked := toolcircuit.Fault(errOpaque)
 	for name, row := range map[string]struct {
 		says toolcircuit.Classifier
 		err  error
 		want toolcircuit.Verdict
 	}{
-		"mark above":           {says, chain{marked}, unavailable},
-		"mark above branches":  {says, toolcircuit.Fault(errors.Join(errOpaque, errOpaque)), unavailable},
-		"joined alone":         {says, errors.Join(nil, marked), unavailable},
-		"mark in a branch":     {says, errors.Join(errOpaque, marked), invalid},
-		"no opinion, a branch": {silent, errors.Join(errOpaque, marked), unavailable},
+		"mark above":           {says(invalid), chain{marked}, unavailable},
+		"mark above branches":  {says(invalid), toolcircuit.Fault(errors.Join(errOpaque, errOpaque)), unavailable},
+		"joined alone":         {says(invalid), errors.Join(nil, marked), unavailable},
+		"mark in a branch":     {says(invalid), errors.Join(errOpaque, marked), invalid},
+		"no opinion, a branch": {says(toolcircuit.Verdict{}), errors.Join(errOpaque, marked), unavailable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, _ := settledWith(t, row.says, toolcircuit.Policy{}, nil, row.err)
-			require.Equal(t, row.want, got)
-		})
+		got, _ := settledWith(t, row.says, toolcircuit.Policy{}, nil, row.err)
+		assert.Equal(t, row.want, got, name)
 	}
 }
 
@@ -611,8 +603,12 @@ func grow(program *[]byte, depth int) *sprout {
 	if len(*program) > 0 {
 		op, *program = (*program)[0], (*program)[1:]
 	}
+	const ignore, count, heal, pause = toolcircuit.EffectIgnore, toolcircuit.EffectCount, toolcircuit.EffectHeal, toolcircuit.EffectPause
 	leaf := func(err error, known bool, says toolcircuit.Effect) *sprout {
 		return &sprout{wrap: func(...error) error { return err }, known: known, says: says}
+	}
+	plain := func(wrap func(error) error) *sprout {
+		return &sprout{wrap: func(in ...error) error { return wrap(in[0]) }}
 	}
 	mark := func(m func(error) error, says toolcircuit.Effect) *sprout {
 		return &sprout{wrap: func(in ...error) error { return m(in[0]) }, mark: true, says: says}
@@ -620,53 +616,31 @@ func grow(program *[]byte, depth int) *sprout {
 	status := func(code int, known bool, says toolcircuit.Effect) *sprout {
 		return &sprout{wrap: func(in ...error) error { return &statusError{code, in[0]} }, known: known, status: known, says: says}
 	}
+	none, code, socket := leaf((*apiError)(nil), false, 0), leaf(throttle("SlowDown"), true, count), plain(dial)
+	none.none, code.code, socket.socket = true, true, true
 	if op < 0x80 || depth > 20 {
-		leaves := []func() *sprout{
-			func() *sprout { return leaf(errOpaque, false, 0) },
-			func() *sprout { return leaf(&apiError{503}, false, 0) },
-			func() *sprout {
-				s := leaf((*apiError)(nil), false, 0)
-				s.none = true
-				return s
-			},
-			func() *sprout { return leaf(panicky(op%4), false, 0) },
-			func() *sprout { return leaf(&statusError{StatusCode: 302}, false, 0) },
-			func() *sprout { return leaf(syscall.ECONNRESET, true, toolcircuit.EffectCount) },
-			func() *sprout { return leaf(lateErr{true}, true, toolcircuit.EffectCount) },
-			func() *sprout { return leaf(&statusError{StatusCode: 503}, true, toolcircuit.EffectCount) },
-			func() *sprout { return leaf(notFoundErr, true, toolcircuit.EffectIgnore) },
-			func() *sprout { return leaf(context.Canceled, true, toolcircuit.EffectIgnore) },
-			func() *sprout {
-				return leaf(&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second}, true, toolcircuit.EffectPause)
-			},
-			func() *sprout {
-				s := leaf(throttle("SlowDown"), true, toolcircuit.EffectCount)
-				s.code = true
-				return s
-			},
+		leaves := []*sprout{
+			leaf(errOpaque, false, 0), leaf(&apiError{503}, false, 0), none, leaf(panicky(op%4), false, 0),
+			leaf(&statusError{StatusCode: 302}, false, 0), leaf(syscall.ECONNRESET, true, count), leaf(lateErr{true}, true, count),
+			leaf(&statusError{StatusCode: 503}, true, count), leaf(notFoundErr, true, ignore), leaf(context.Canceled, true, ignore),
+			leaf(&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Second}, true, pause), code,
 		}
-		return leaves[int(op)%len(leaves)]()
+		return leaves[int(op)%len(leaves)]
 	}
-	wraps := []func() *sprout{
-		func() *sprout { return &sprout{wrap: errors.Join} },
-		func() *sprout { return &sprout{wrap: func(in ...error) error { return &loop{next: in} }} },
-		func() *sprout { return &sprout{wrap: func(in ...error) error { return fmt.Errorf("call: %w", in[0]) }} },
-		func() *sprout { return &sprout{wrap: func(in ...error) error { return chain{in[0]} }} },
-		func() *sprout { return &sprout{wrap: func(in ...error) error { return get(in[0]) }} },
-		func() *sprout { return &sprout{wrap: func(in ...error) error { return dial(in[0]) }, socket: true} },
-		func() *sprout { return status(404, true, toolcircuit.EffectIgnore) },
-		func() *sprout { return status(503, true, toolcircuit.EffectCount) },
-		func() *sprout { return status(200, false, 0) },
-		func() *sprout { return mark(toolcircuit.Fault, toolcircuit.EffectCount) },
-		func() *sprout { return mark(toolcircuit.Benign, toolcircuit.EffectIgnore) },
-		func() *sprout { return mark(toolcircuit.Duplicate, toolcircuit.EffectHeal) },
-		func() *sprout { return mark(toolcircuit.Invalid, toolcircuit.EffectIgnore) },
-		func() *sprout {
-			return mark(func(err error) error { return toolcircuit.RetryAfter(err, time.Second) }, toolcircuit.EffectPause)
-		},
+	wraps := []*sprout{
+		{wrap: errors.Join},
+		{wrap: func(in ...error) error { return &loop{next: in} }},
+		plain(func(err error) error { return fmt.Errorf("call: %w", err) }),
+		plain(func(err error) error { return chain{err} }),
+		plain(get),
+		socket,
+		status(404, true, ignore), status(503, true, count), status(200, false, 0),
+		mark(toolcircuit.Fault, count), mark(toolcircuit.Benign, ignore),
+		mark(toolcircuit.Duplicate, heal), mark(toolcircuit.Invalid, ignore),
+		mark(func(err error) error { return toolcircuit.RetryAfter(err, time.Second) }, pause),
 	}
 	kind := int(op) % len(wraps)
-	s := wraps[kind]()
+	s := wraps[kind]
 	for range 1 + int(op)/len(wraps)%4 {
 		s.in = append(s.in, grow(program, depth+1))
 		if kind > 1 { // which wrap one error
@@ -736,9 +710,6 @@ func judgeWay(way []*sprout) toolcircuit.Effect {
 
 // A mark is older than the Classifier; the Classifier is older than the rules.
 func TestClassifierOrder(t *testing.T) {
-	says := func(v toolcircuit.Verdict) toolcircuit.Classifier {
-		return func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return v }
-	}
 	busy := &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: time.Minute}
 	interrupt := ignored(toolcircuit.KindInterrupt)
 	for name, row := range map[string]struct {
@@ -763,10 +734,10 @@ func TestClassifierOrder(t *testing.T) {
 		"heal a known":              {healed(""), nil, busy, healthy},
 		"heal has no wait":          {after(healthy, 3), nil, busy, healthy},
 		"ignore has no wait":        {after(invalid, 3), nil, busy, invalid},
-		"wait alone, by the rules":  {toolcircuit.Verdict{RetryAfter: 3}, nil, busy, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: 3}},
+		"wait alone, by the rules":  {toolcircuit.Verdict{RetryAfter: 3}, nil, busy, after(unavailable, 3)},
 		"wait alone, for a 429":     {toolcircuit.Verdict{RetryAfter: 3}, nil, &toolcircuit.HTTPError{StatusCode: 429}, paused(toolcircuit.KindRateLimited, 3)},
-		"wait alone, for a mistake": {toolcircuit.Verdict{RetryAfter: 3}, nil, &toolcircuit.HTTPError{StatusCode: 400}, ignored(toolcircuit.KindInvalid)},
-		"a wait that is none":       {toolcircuit.Verdict{RetryAfter: -1}, nil, &toolcircuit.HTTPError{StatusCode: 500}, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}},
+		"wait alone, for a mistake": {toolcircuit.Verdict{RetryAfter: 3}, nil, &toolcircuit.HTTPError{StatusCode: 400}, invalid},
+		"a wait that is none":       {toolcircuit.Verdict{RetryAfter: -1}, nil, &toolcircuit.HTTPError{StatusCode: 500}, unavailable},
 		"pause a value":             {paused("", 3), 1, nil, paused(toolcircuit.KindRateLimited, 3)},
 		"pause an unknown":          {paused("", 3), nil, errOpaque, paused(toolcircuit.KindRateLimited, 3)},
 		"pause a known":             {paused("", 3), nil, lateErr{true}, paused(toolcircuit.KindTimeout, 3)},
@@ -777,17 +748,11 @@ func TestClassifierOrder(t *testing.T) {
 		"kind out of the set":       {toolcircuit.Verdict{Kind: "billing"}, nil, busy, unknown},
 		"counted kind out of it":    {counted("billing"), nil, busy, counted(toolcircuit.KindUnknown)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got, _ := settledWith(t, says(row.says), toolcircuit.Policy{}, row.value, row.err)
-			require.Equal(t, row.want, got)
-		})
+		got, _ := settledWith(t, says(row.says), toolcircuit.Policy{}, row.value, row.err)
+		assert.Equal(t, row.want, got, name)
 	}
-	for kind := range map[toolcircuit.Kind]bool{
-		toolcircuit.KindOK: true, toolcircuit.KindDuplicate: true, toolcircuit.KindTimeout: true, toolcircuit.KindDeadline: true,
-		toolcircuit.KindUnavailable: true, toolcircuit.KindRateLimited: true, toolcircuit.KindSlow: true, toolcircuit.KindPanic: true,
-		toolcircuit.KindUnauthorized: true, toolcircuit.KindInvalid: true, toolcircuit.KindNotFound: true, toolcircuit.KindConflict: true,
-		toolcircuit.KindCanceled: true, toolcircuit.KindInterrupt: true, toolcircuit.KindRejected: true, toolcircuit.KindUnknown: true,
-	} {
+	for _, kind := range kinds {
+
 		got, _ := settledWith(t, says(counted(kind)), toolcircuit.Policy{}, nil, errOpaque)
 		require.Equal(t, counted(kind), got, "every kind is in the set")
 	}
@@ -812,13 +777,10 @@ func TestClassifyUnclassified(t *testing.T) {
 		"benign":                 {toolcircuit.Verdict{}, nil, toolcircuit.Benign(errOpaque), 0},
 		"no error":               {toolcircuit.Verdict{}, nil, nil, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			says := func(context.Context, toolcircuit.Outcome) toolcircuit.Verdict { return row.says }
-			_, got := settledWith(t, says, toolcircuit.Policy{}, row.value, row.err)
-			require.Equal(t, row.want, got)
-			v, _ := settledWith(t, says, toolcircuit.Policy{CountUnknown: true}, row.value, row.err)
-			require.Equal(t, row.want == 1 || row.says == counted(toolcircuit.KindUnknown), v == counted(toolcircuit.KindUnknown))
-		})
+		_, got := settledWith(t, says(row.says), toolcircuit.Policy{}, row.value, row.err)
+		assert.Equal(t, row.want, got, name)
+		v, _ := settledWith(t, says(row.says), toolcircuit.Policy{CountUnknown: true}, row.value, row.err)
+		assert.Equal(t, row.want == 1 || row.says == counted(toolcircuit.KindUnknown), v == counted(toolcircuit.KindUnknown), name)
 	}
 }
 
@@ -827,11 +789,10 @@ func TestClassifyBlockedResult(t *testing.T) {
 	inner := toolcircuit.MustNew("inner", toolcircuit.Options{})
 	inner.SetOverride(toolcircuit.OverrideOpen)
 	tool := toolcircuit.WrapResult(inner, func(context.Context, int) (int, error) { return 0, nil })
-	blocked, err := tool(context.Background(), 1)
-	require.NoError(t, err)
+	blocked := must(tool(context.Background(), 1))
+	timedOut := softly(t, webSearch, failure(toolcircuit.KindTimeout))
 	inner.SetOverride(toolcircuit.OverrideNone)
-	fine, err := tool(context.Background(), 1)
-	require.NoError(t, err)
+	fine := must(tool(context.Background(), 1))
 
 	type result = toolcircuit.Result[int]
 	for name, row := range map[string]struct {
@@ -839,22 +800,24 @@ func TestClassifyBlockedResult(t *testing.T) {
 		err   error
 		want  toolcircuit.Verdict
 	}{
-		"blocked":           {blocked, nil, rejected},
-		"pointer":           {&blocked, nil, rejected},
-		"nil pointer":       {(*result)(nil), nil, healthy},
-		"fine":              {fine, nil, healthy},
-		"failed":            {result{Status: toolcircuit.StatusFailed, Blocked: toolcircuit.Blocked{Cause: toolcircuit.KindTimeout}}, nil, timeout},
-		"failed, no cause":  {result{Status: toolcircuit.StatusFailed}, nil, unknown},
-		"beside an error":   {blocked, lateErr{true}, timeout},
-		"any other value":   {"blocked", nil, healthy},
-		"words of errors":   {`{"error":false,"errors":[]}`, nil, healthy},
-		"words in bytes":    {[]byte("500 timeout"), nil, healthy},
-		"words in JSON":     {json.RawMessage(`{"isError":true}`), nil, healthy},
-		"nil beside no err": {nil, nil, healthy},
+		"blocked":             {blocked, nil, rejected},
+		"pointer":             {&blocked, nil, rejected},
+		"nil pointer":         {(*result)(nil), nil, healthy},
+		"fine":                {fine, nil, healthy},
+		"failed":              {result{Status: toolcircuit.StatusFailed, Blocked: toolcircuit.Blocked{Cause: toolcircuit.KindTimeout}}, nil, timeout},
+		"fallback":            {blocked.Or(1, "cache"), nil, rejected},
+		"failed for real":     {timedOut, nil, timeout},
+		"failed by a mistake": {softly(t, webSearch, failure(toolcircuit.KindInvalid)), nil, invalid},
+		"fallback of failed":  {timedOut.Or(1, "cache"), nil, rejected},
+		"failed, no cause":    {result{Status: toolcircuit.StatusFailed}, nil, unknown},
+		"beside an error":     {blocked, lateErr{true}, timeout},
+		"any other value":     {"blocked", nil, healthy},
+		"words of errors":     {`{"error":false,"errors":[]}`, nil, healthy},
+		"words in bytes":      {[]byte("500 timeout"), nil, healthy},
+		"words in JSON":       {json.RawMessage(`{"isError":true}`), nil, healthy},
+		"nil beside no err":   {nil, nil, healthy},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Value: row.value, Err: row.err}))
-		})
+		assert.Equal(t, row.want, toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Value: row.value, Err: row.err}), name)
 	}
 }
 
@@ -886,9 +849,7 @@ func TestRetryable(t *testing.T) {
 		"refusal and fault":   {errors.Join(lateErr{true}, &toolcircuit.OpenError{}), false},
 		"marked refusal":      {toolcircuit.RetryAfter(toolcircuit.ErrCircuitOpen, 1), false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, toolcircuit.Retryable(row.err))
-		})
+		assert.Equal(t, row.want, toolcircuit.Retryable(row.err), name)
 	}
 }
 
@@ -913,41 +874,35 @@ func TestFirst(t *testing.T) {
 }
 
 func TestForError(t *testing.T) {
-	require.PanicsWithValue(t, "toolcircuit: ForError: rule is nil", func() { toolcircuit.ForError[error](nil) })
-
+	type sdk interface {
+		error
+		grpcErr
+	}
+	grpc := func(e sdk) toolcircuit.Verdict { return toolcircuit.GRPCCode(e.GRPCStatus()) }
+	status := func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }
+	below500 := func(v toolcircuit.Verdict) func(*apiError) toolcircuit.Verdict {
+		return func(e *apiError) toolcircuit.Verdict {
+			if e.code < 500 {
+				return v
+			}
+			return unavailable
+		}
+	}
 	for name, row := range map[string]struct {
 		rule toolcircuit.Classifier
 		err  error
 		want toolcircuit.Verdict
 	}{
-		"other type": {toolcircuit.ForError(func(*apiError) toolcircuit.Verdict { return timeout }), errOpaque, toolcircuit.Verdict{}},
-		"value type": {toolcircuit.ForError(func(e lateErr) toolcircuit.Verdict { return timeout }), chain{lateErr{}}, timeout},
-		"interface": {toolcircuit.ForError(func(e interface {
-			error
-			grpcErr
-		}) toolcircuit.Verdict {
-			return toolcircuit.GRPCCode(e.GRPCStatus())
-		}), chain{rpc(5)}, notFound},
-		"strongest of branches": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
-			errors.Join(&apiError{404}, &apiError{503}), unavailable},
-		"outermost of a chain": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict { return toolcircuit.HTTPStatus(e.code, nil) }),
-			errors.Join(outer{proxy{&apiError{404}}, &apiError{503}}, errOpaque), notFound},
-		"a pause without a wait beside a fault": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
-			if e.code < 500 {
-				return paused(toolcircuit.KindTimeout, 0)
-			}
-			return unavailable
-		}), errors.Join(&apiError{429}, &apiError{503}), unavailable},
-		"until an opinion": {toolcircuit.ForError(func(e *apiError) toolcircuit.Verdict {
-			if e.code < 500 {
-				return toolcircuit.Verdict{}
-			}
-			return unavailable
-		}), errors.Join(&apiError{404}, &apiError{503}), unavailable},
+		"other type":            {toolcircuit.ForError(status), errOpaque, toolcircuit.Verdict{}},
+		"value type":            {toolcircuit.ForError(func(lateErr) toolcircuit.Verdict { return timeout }), chain{lateErr{}}, timeout},
+		"interface":             {toolcircuit.ForError(grpc), chain{rpc(5)}, notFound},
+		"strongest of branches": {toolcircuit.ForError(status), errors.Join(&apiError{404}, &apiError{503}), unavailable},
+		"outermost of a chain":  {toolcircuit.ForError(status), errors.Join(outer{proxy{&apiError{404}}, &apiError{503}}, errOpaque), notFound},
+		"a pause without a wait beside a fault": {toolcircuit.ForError(below500(paused(toolcircuit.KindTimeout, 0))),
+			errors.Join(&apiError{429}, &apiError{503}), unavailable},
+		"until an opinion": {toolcircuit.ForError(below500(toolcircuit.Verdict{})), errors.Join(&apiError{404}, &apiError{503}), unavailable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, row.want, row.rule(context.Background(), toolcircuit.Outcome{Err: row.err}))
-		})
+		assert.Equal(t, row.want, row.rule(t.Context(), toolcircuit.Outcome{Err: row.err}), name)
 	}
 }
 

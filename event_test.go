@@ -3,7 +3,6 @@ package toolcircuit_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -35,65 +34,45 @@ func said(want ...toolcircuit.Event) func(*rig) {
 // heard makes a circuit of threshold 1 whose hook does what is given at each event.
 func heard(t *testing.T, f func(r *rig, e toolcircuit.Event)) *rig {
 	var r *rig
-	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
+	o := once(nil)
 	o.OnEvent = func(_ context.Context, e toolcircuit.Event) { f(r, e) }
 	r = newRig(t, o)
 	return r
 }
 
 func TestEvents(t *testing.T) {
+	type event = toolcircuit.Event
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	forget := func(r *rig) { r.events = nil }
 	play(t, []script{
-		{"an outage", nil, []step{
-			{all(begin("a"), calls(2, errDown), func(r *rig) { require.Empty(r, r.events) }, add(time.Second)), closed},
-			{all(end("a", errDown), said(toolcircuit.Event{
-				Type: toolcircuit.EventOpened, From: closed, To: open, Seq: 1, Openings: 1, RetryAt: at(61),
-				Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindUnavailable, Failures: 3, Calls: 3, Elapsed: time.Second, Err: errDown,
-			})), open},
-			{all(add(time.Minute), begin("probe"), said(toolcircuit.Event{
-				Type: toolcircuit.EventHalfOpened, From: open, To: halfOpen, Seq: 2, Openings: 1,
-			})), halfOpen},
-			{all(add(2*time.Second), end("probe", asked(9*time.Second)), said(toolcircuit.Event{
-				Type: toolcircuit.EventOpened, From: halfOpen, To: open, Seq: 3, Openings: 2, RetryAt: at(72),
-				Rule: toolcircuit.RuleProbe, Kind: toolcircuit.KindUnavailable, Failures: 1, Calls: 1, Elapsed: 2 * time.Second, Err: asked(9 * time.Second),
-			})), open},
-			{all(add(9*time.Second), call(nil), said(
-				toolcircuit.Event{Type: toolcircuit.EventHalfOpened, From: open, To: halfOpen, Seq: 4, Openings: 2},
-				toolcircuit.Event{Type: toolcircuit.EventClosed, From: halfOpen, To: closed, Seq: 5, Openings: 2, Rule: toolcircuit.RuleProbe},
-			)), closed},
-		}},
-		{"a pause", nil, []step{
-			{all(call(errDown), call(wait(time.Second)), said(toolcircuit.Event{
-				Type: toolcircuit.EventOpened, From: closed, To: open, Seq: 1, RetryAt: at(1), Rule: toolcircuit.RulePause,
-				Kind: toolcircuit.KindRateLimited, Failures: 2, Calls: 2, Err: wait(time.Second),
-			})), open},
-		}},
-		{"a reset", nil, []step{
-			{all(reset, func(r *rig) { require.Empty(r, r.events) }), closed},
-			{trip, open},
-			{func(r *rig) { r.events = nil }, open},
-			{all(reset, said(toolcircuit.Event{Type: toolcircuit.EventClosed, From: open, To: closed, Seq: 3, Rule: toolcircuit.RuleReset})), closed},
-		}},
-		{"overrides", nil, []step{
-			{all(override(toolcircuit.OverrideOpen), said(toolcircuit.Event{
-				Type: toolcircuit.EventOverridden, From: closed, To: closed, Override: toolcircuit.OverrideOpen,
-			})), closed},
-			{all(override(toolcircuit.OverrideNone), said(toolcircuit.Event{
-				Type: toolcircuit.EventOverridden, From: closed, To: closed,
-			})), closed},
-			{trip, open},
-			{func(r *rig) { r.events = nil }, open},
-			{all(override(toolcircuit.OverrideClosed), said(toolcircuit.Event{
-				Type: toolcircuit.EventOverridden, From: open, To: open, Override: toolcircuit.OverrideClosed, Seq: 1, Openings: 1,
-			})), open},
-		}},
-		{"the state changes beneath an override", nil, []step{
-			{all(begin("a", "b", "c"), override(toolcircuit.OverrideOpen), func(r *rig) { r.events = nil }), closed},
-			{all(end("a", errDown), end("b", errDown), end("c", errDown), said(toolcircuit.Event{
-				Type: toolcircuit.EventOpened, From: closed, To: open, Override: toolcircuit.OverrideOpen, Seq: 1, Openings: 1, RetryAt: at(60),
-				Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindUnavailable, Failures: 3, Calls: 3, Err: errDown,
-			})), open},
-		}},
+		{"an outage", nil, steps{
+			begin("a"), calls(2, errDown), heardOf(0), add(time.Second), end("a", errDown), is(open),
+			said(event{Type: opened, From: closed, To: open, Seq: 1, Openings: 1, RetryAt: at(61), Rule: toolcircuit.RuleThreshold,
+				Kind: toolcircuit.KindUnavailable, Failures: 3, Calls: 3, Elapsed: time.Second, Err: errDown}),
+			add(time.Minute), begin("probe"),
+			said(event{Type: halfOpened, From: open, To: halfOpen, Seq: 2, Openings: 1}),
+			add(2 * time.Second), end("probe", asked(9*time.Second)), is(open),
+			said(event{Type: opened, From: halfOpen, To: open, Seq: 3, Openings: 2, RetryAt: at(72), Rule: toolcircuit.RuleProbe,
+				Kind: toolcircuit.KindUnavailable, Failures: 1, Calls: 1, Elapsed: 2 * time.Second, Err: asked(9 * time.Second)}),
+			add(9 * time.Second), call(nil), is(closed),
+			said(event{Type: halfOpened, From: open, To: halfOpen, Seq: 4, Openings: 2},
+				event{Type: reclosed, From: halfOpen, To: closed, Seq: 5, Openings: 2, Rule: toolcircuit.RuleProbe})}},
+		{"a pause", nil, steps{
+			call(errDown), call(wait(time.Second)), is(open),
+			said(event{Type: opened, From: closed, To: open, Seq: 1, RetryAt: at(1), Rule: toolcircuit.RulePause,
+				Kind: toolcircuit.KindRateLimited, Failures: 2, Calls: 2, Err: wait(time.Second)})}},
+		{"a reset", nil, steps{
+			reset, heardOf(0), trip, forget, reset,
+			said(event{Type: reclosed, From: open, To: closed, Seq: 3, Rule: toolcircuit.RuleReset})}},
+		{"overrides", nil, steps{
+			override(shut), said(event{Type: toolcircuit.EventOverridden, From: closed, To: closed, Override: shut}),
+			override(lifted), said(event{Type: toolcircuit.EventOverridden, From: closed, To: closed}), trip, forget,
+			override(letAllIn),
+			said(event{Type: toolcircuit.EventOverridden, From: open, To: open, Override: letAllIn, Seq: 1, Openings: 1})}},
+		{"the state changes beneath an override", nil, steps{
+			begin("a", "b", "c"), override(shut), forget, end("a", errDown), end("b", errDown), end("c", errDown),
+			said(event{Type: opened, From: closed, To: open, Override: shut, Seq: 1, Openings: 1, RetryAt: at(60),
+				Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindUnavailable, Failures: 3, Calls: 3, Err: errDown})}},
 	})
 }
 
@@ -103,7 +82,7 @@ func TestEventCappedOncePerStay(t *testing.T) {
 	capped := func(want bool) func(*rig) {
 		return func(r *rig) {
 			r.Helper()
-			e := r.events[len(r.events)-1]
+			e := last(r)
 			require.Equal(r, toolcircuit.EventOpened, e.Type)
 			require.Equal(r, want, e.Capped)
 		}
@@ -111,52 +90,43 @@ func TestEventCappedOncePerStay(t *testing.T) {
 	again := func(err error) func(*rig) { return all(untilDue, call(err)) }
 	atOnce := func(p *toolcircuit.Policy) { p.FailureThreshold = 1; p.MaxCooldown = time.Minute }
 	play(t, []script{
-		{"when the curve gets there", func(p *toolcircuit.Policy) { p.MaxCooldown = 4 * time.Minute }, []step{
-			{all(trip, capped(false)), open},
-			{all(add(time.Minute), call(errDown), capped(false)), open},
-			{all(add(2*time.Minute), call(errDown), capped(true)), open},
-			{all(add(4*time.Minute), call(errDown), capped(false)), open},
+		{"when the curve gets there", func(p *toolcircuit.Policy) { p.MaxCooldown = 4 * time.Minute }, steps{
+			trip, capped(false), is(open), add(time.Minute), call(errDown), capped(false), is(open),
+			add(2 * time.Minute), call(errDown), capped(true), is(open),
+			add(4 * time.Minute), call(errDown), capped(false), is(open)}},
+		{"a recovery is part of the stay", atOnce, steps{
+			call(errDown), capped(true), add(time.Minute), call(nil), call(errDown), capped(false), is(open)}},
+		{"forgotten openings end it", atOnce, steps{
+			call(errDown), capped(true), add(time.Minute), call(nil), add(time.Minute), call(errDown), capped(true), is(open)}},
+		{"a reset ends it", atOnce, steps{call(errDown), capped(true), reset, call(errDown), capped(true), is(open)}},
+		{"openings forgotten at the cap do not", func(p *toolcircuit.Policy) { atOnce(p); p.MaxCooldown = 2 * time.Minute }, steps{
+			call(errDown), again(errDown), capped(true), again(errDown), again(nil), is(closed), // 1, 2, 2 minutes
+			add(2 * time.Minute), openings(2), call(errDown), capped(false), is(open),
+			again(nil), add(4 * time.Minute), openings(1), call(errDown), capped(true), is(open),
 		}},
-		{"a recovery is part of the stay", atOnce, []step{
-			{all(call(errDown), capped(true), add(time.Minute), call(nil), call(errDown), capped(false)), open},
-		}},
-		{"forgotten openings end it", atOnce, []step{
-			{all(call(errDown), capped(true), add(time.Minute), call(nil), add(time.Minute), call(errDown), capped(true)), open},
-		}},
-		{"a reset ends it", atOnce, []step{
-			{all(call(errDown), capped(true), reset, call(errDown), capped(true)), open},
-		}},
-		{"openings forgotten at the cap do not", func(p *toolcircuit.Policy) { atOnce(p); p.MaxCooldown = 2 * time.Minute }, []step{
-			{all(call(errDown), again(errDown), capped(true), again(errDown), again(nil)), closed}, // 1, 2, 2 minutes
-			{all(add(2*time.Minute), openings(2), call(errDown), capped(false)), open},
-			{all(again(nil), add(4*time.Minute), openings(1), call(errDown), capped(true)), open},
-		}},
-		{"by a wait that was asked for, too", atOnce, []step{
-			{all(call(asked(time.Second)), capped(true), again(errDown), capped(false), again(asked(time.Hour)), capped(false)), open},
-		}},
-		{"N18: alternately with and without a wait", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, []step{
-			{all(trip, again(errDown), again(asked(time.Second))), open}, // 1, 2, 4 minutes
-			{all(again(errDown), capped(true)), open},
-			{func(r *rig) {
+		{"by a wait that was asked for, too", atOnce, steps{
+			call(asked(time.Second)), capped(true), again(errDown), capped(false), again(asked(time.Hour)), capped(false), is(open)}},
+		{"N18: alternately with and without a wait", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, steps{
+			trip, again(errDown), again(asked(time.Second)), is(open), // 1, 2, 4 minutes
+			again(errDown), capped(true), is(open),
+			func(r *rig) {
 				for range 10 {
 					all(again(asked(time.Second)), capped(false), again(errDown), capped(false))(r)
 				}
-			}, open},
+			}, is(open),
 		}},
-		{"not by a pause, which lifts nothing", atOnce, []step{
-			{all(call(wait(time.Second)), capped(false), again(errDown), capped(true), again(wait(time.Second)), capped(false)), open},
-		}},
-		{"not by an opening above a cap that SetPolicy has lowered", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, []step{
-			{all(trip, again(errDown), capped(false), set(func(p *toolcircuit.Policy) { p.MaxCooldown = time.Minute })), open},
-			{all(again(errDown), capped(false)), open},
-		}},
+		{"not by a pause, which lifts nothing", atOnce, steps{
+			call(wait(time.Second)), capped(false), again(errDown), capped(true), again(wait(time.Second)), capped(false), is(open)}},
+		{"not by an opening above a cap that SetPolicy has lowered", func(p *toolcircuit.Policy) { p.MaxCooldown = 8 * time.Minute }, steps{
+			trip, again(errDown), capped(false), set(func(p *toolcircuit.Policy) { p.MaxCooldown = time.Minute }), is(open),
+			again(errDown), capped(false), is(open)}},
 	})
 }
 
 func TestEventContext(t *testing.T) {
 	type key struct{}
 	var got context.Context
-	o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 1 })
+	o := once(nil)
 	o.OnEvent = func(ctx context.Context, _ toolcircuit.Event) { got = ctx }
 	r := newRig(t, o)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
@@ -179,119 +149,80 @@ func TestRunID(t *testing.T) {
 }
 
 func TestOnCall(t *testing.T) {
-	dead, cancel := context.WithCancel(context.Background())
-	cancel()
-	verdict := func(e toolcircuit.Effect, k toolcircuit.Kind) toolcircuit.Verdict {
-		return toolcircuit.Verdict{Effect: e, Kind: k}
+	type outcome = toolcircuit.Call
+	panics := func(r *rig) { quits(func() { tell(r, func(context.Context) (int, error) { panic("boom") }) }) }
+	exits := func(r *rig) {
+		quits(func() { tell(r, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil }) })
 	}
-	var (
-		healthy = verdict(toolcircuit.EffectHeal, toolcircuit.KindOK)
-		down    = verdict(toolcircuit.EffectCount, toolcircuit.KindUnavailable)
-	)
+	late := &toolcircuit.CallTimeoutError{Dependency: "search-api", After: 8 * time.Second, Err: errDown}
 	for _, tt := range []struct {
-		name string
-		do   func(*rig) // the call is the last thing in it
-		want toolcircuit.Call
+		name  string
+		calls int        // that OnCall hears of
+		do    func(*rig) // the last call is the one
+		want  outcome
 	}{
-		{"healthy", call(nil), toolcircuit.Call{State: closed, Executed: true, Verdict: healthy}},
-		{"failed", call(errDown), toolcircuit.Call{State: closed, Executed: true, Verdict: down, Err: errDown}},
-		{"failed with a wait", call(asked(time.Second)), toolcircuit.Call{
-			State: closed, Executed: true, Err: asked(time.Second),
-			Verdict: toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second},
-		}},
-		{"ignored", call(errInvalid), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindInvalid), Err: errInvalid,
-		}},
-		{"slow", all(begin("a"), add(6*time.Second), end("a", nil)), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindSlow), Elapsed: 6 * time.Second,
-		}},
-		{"late", all(begin("a"), add(9*time.Second), end("a", errDown)), toolcircuit.Call{
-			State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindTimeout), Elapsed: 9 * time.Second,
-			Err: &toolcircuit.CallTimeoutError{Dependency: "search-api", After: 8 * time.Second, Err: errDown},
-		}},
-		{"probe", all(cooled, call(nil)), toolcircuit.Call{State: halfOpen, Executed: true, Probe: true, Verdict: healthy}},
-		{"stale", all(begin("a"), trip, end("a", nil)), toolcircuit.Call{State: closed, Executed: true, Stale: true, Verdict: healthy}},
-		{"let in by an override", all(trip, override(toolcircuit.OverrideClosed), call(errDown)), toolcircuit.Call{
-			State: open, Executed: true, Verdict: down, Err: errDown,
-		}},
+		{"healthy", 1, call(nil), outcome{State: closed, Executed: true, Verdict: healthy}},
+		{"failed", 1, call(errDown), outcome{State: closed, Executed: true, Verdict: unavailable, Err: errDown}},
+		{"failed with a wait", 1, call(asked(time.Second)),
+			outcome{State: closed, Executed: true, Verdict: after(unavailable, time.Second), Err: asked(time.Second)}},
+		{"ignored", 1, call(errInvalid), outcome{State: closed, Executed: true, Verdict: invalid, Err: errInvalid}},
+		{"slow", 1, all(begin("a"), add(6*time.Second), end("a", nil)),
+			outcome{State: closed, Executed: true, Verdict: counted(toolcircuit.KindSlow), Elapsed: 6 * time.Second}},
+		{"late", 1, all(begin("a"), add(9*time.Second), end("a", errDown)),
+			outcome{State: closed, Executed: true, Verdict: timeout, Elapsed: 9 * time.Second, Err: late}},
+		{"probe", 4, all(cooled, call(nil)), outcome{State: halfOpen, Executed: true, Probe: true, Verdict: healthy}},
+		{"stale", 4, all(begin("a"), trip, end("a", nil)), outcome{State: closed, Executed: true, Stale: true, Verdict: healthy}},
+		{"let in by an override", 4, all(trip, override(letAllIn), call(errDown)),
+			outcome{State: open, Executed: true, Verdict: unavailable, Err: errDown}},
+		{"handed back unused is no call", 1, all(call(nil), begin("a"), release("a")),
+			outcome{State: closed, Executed: true, Verdict: healthy}},
+		{"refused", 4, all(trip, refused(time.Minute)), outcome{
+			State: open, Reason: toolcircuit.ReasonDependencyOpen, Verdict: rejected, RetryAt: time.Unix(60, 0), Err: toolcircuit.ErrCircuitOpen}},
+		{"dead on entry", 4, all(cooled, func(r *rig) {
+			toolcircuit.Do(toolcircuit.WithRunID(endedContext(), "run-1"), r.ToolCircuit, op(nil))
+		}), outcome{RunID: "run-1", State: halfOpen, Verdict: canceled, Err: context.Canceled}},
+		{"panicked", 1, panics,
+			outcome{State: closed, Executed: true, Verdict: counted(toolcircuit.KindPanic), Err: toolcircuit.ErrNoReturn}},
+		{"ended its goroutine", 1, exits,
+			outcome{State: closed, Executed: true, Verdict: counted(toolcircuit.KindPanic), Err: toolcircuit.ErrNoReturn}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, policy(func(p *toolcircuit.Policy) { p.SlowCall = 5 * time.Second; p.CallTimeout = 8 * time.Second }))
 			as(toolcircuit.Tool{Name: "web_search"}, tt.do)(r)
 			tt.want.Dependency, tt.want.Tool = "search-api", "web_search"
-			require.Len(t, r.calls, r.ran, "one for each")
-			require.Equal(t, tt.want, r.calls[len(r.calls)-1])
+			require.Len(t, r.calls, tt.calls)
+			got := lastCall(r)
+			if e := new(toolcircuit.OpenError); errors.As(got.Err, &e) {
+				got.Err = toolcircuit.ErrCircuitOpen
+			}
+			require.Equal(t, tt.want, got)
 		})
 	}
-
-	t.Run("refused", func(t *testing.T) {
-		r := run(t, policy(nil), []step{{all(trip, refused(time.Minute)), open}})
-		require.Len(t, r.calls, 4)
-		got := r.calls[3]
-		require.ErrorIs(t, got.Err, toolcircuit.ErrCircuitOpen)
-		got.Err = nil
-		require.Equal(t, toolcircuit.Call{
-			Dependency: "search-api", State: open, Reason: toolcircuit.ReasonDependencyOpen, Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindRejected), RetryAt: time.Unix(60, 0),
-		}, got)
-	})
-	t.Run("dead on entry", func(t *testing.T) {
-		r := run(t, policy(nil), []step{{cooled, halfOpen}})
-		toolcircuit.Do(toolcircuit.WithRunID(dead, "run-1"), r.ToolCircuit, func(context.Context) (int, error) { return 0, nil })
-		require.Len(t, r.calls, 4)
-		require.Equal(t, toolcircuit.Call{
-			Dependency: "search-api", RunID: "run-1", State: halfOpen,
-			Verdict: verdict(toolcircuit.EffectIgnore, toolcircuit.KindCanceled), Err: context.Canceled,
-		}, r.calls[3])
-	})
-	t.Run("did not return", func(t *testing.T) {
-		r := newRig(t, policy(nil))
-		quits(func() { tell(r, func(context.Context) (int, error) { panic("boom") }) })
-		quits(func() { tell(r, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil }) })
-		require.Len(t, r.calls, 2)
-		for _, got := range r.calls {
-			require.Error(t, got.Err)
-			got.Err = nil
-			require.Equal(t, toolcircuit.Call{
-				Dependency: "search-api", State: closed, Executed: true, Verdict: verdict(toolcircuit.EffectCount, toolcircuit.KindPanic),
-			}, got)
-		}
-	})
-	t.Run("handed back unused is no call", func(t *testing.T) {
-		r := run(t, policy(nil), []step{{all(begin("a"), release("a")), closed}})
-		require.Empty(t, r.calls)
-	})
 }
 
 func TestLogValues(t *testing.T) {
 	secret := errors.New("password=hunter2")
-	log := func(v any) (line map[string]any) {
+	for want, v := range map[string]any{
+		`{"dependency":"search-api","transition":"closed -> open","rule":"threshold","kind":"timeout","failures":3,"openings":2,` +
+			`"retry_at":"1970-01-01T00:01:00Z","run_id":"run-1","duration":1}`: toolcircuit.Event{
+			Type: opened, Dependency: "search-api", From: closed, To: open, Openings: 2, RetryAt: time.Unix(60, 0).UTC(),
+			Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindTimeout, Failures: 3, Elapsed: 1, RunID: "run-1", Err: secret,
+		},
+		`{"dependency":"search-api","transition":"half_open -> closed","rule":"probe"}`: toolcircuit.Event{
+			Type: reclosed, Dependency: "search-api", From: halfOpen, To: closed, Rule: toolcircuit.RuleProbe},
+		`{"dependency":"search-api","transition":"open -> open","override":"closed"}`: toolcircuit.Event{
+			Type: toolcircuit.EventOverridden, Dependency: "search-api", From: open, To: open, Override: letAllIn},
+		`{"dependency":"search-api","tool":"web_search","state":"closed","kind":"timeout","executed":true,"run_id":"run-1",` +
+			`"duration":1000000000}`: toolcircuit.Call{
+			Dependency: "search-api", Tool: "web_search", RunID: "run-1", State: closed, Executed: true,
+			Verdict: ignored(toolcircuit.KindTimeout), Elapsed: time.Second, Err: secret,
+		},
+		`{"dependency":"search-api","state":"","kind":"","executed":false}`: toolcircuit.Call{Dependency: "search-api"},
+	} {
 		var out bytes.Buffer
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "v", v)
-		require.NotContains(t, out.String(), "hunter2")
-		require.NoError(t, json.Unmarshal(out.Bytes(), &line))
-		return line["v"].(map[string]any)
+		require.Contains(t, out.String(), `"msg":"m","v":`+want+"}\n")
 	}
-	opened := toolcircuit.Event{
-		Type: toolcircuit.EventOpened, Dependency: "search-api", From: closed, To: open, Openings: 2, RetryAt: time.Unix(60, 0).UTC(),
-		Rule: toolcircuit.RuleThreshold, Kind: toolcircuit.KindTimeout, Failures: 3, Elapsed: 1, RunID: "run-1", Err: secret,
-	}
-	require.Equal(t, map[string]any{
-		"dependency": "search-api", "transition": "closed -> open", "rule": "threshold", "kind": "timeout", "failures": 3.0,
-		"openings": 2.0, "retry_at": "1970-01-01T00:01:00Z", "run_id": "run-1", "duration": 1.0,
-	}, log(opened))
-	require.Equal(t, map[string]any{
-		"dependency": "search-api", "transition": "half_open -> closed", "rule": "probe",
-	}, log(toolcircuit.Event{Type: toolcircuit.EventClosed, Dependency: "search-api", From: halfOpen, To: closed, Rule: toolcircuit.RuleProbe}))
-	require.Equal(t, map[string]any{
-		"dependency": "search-api", "transition": "open -> open", "override": "closed",
-	}, log(toolcircuit.Event{Type: toolcircuit.EventOverridden, Dependency: "search-api", From: open, To: open, Override: toolcircuit.OverrideClosed}))
-	require.Equal(t, map[string]any{
-		"dependency": "search-api", "tool": "web_search", "state": "closed", "kind": "timeout", "executed": true, "run_id": "run-1", "duration": 1e9,
-	}, log(toolcircuit.Call{
-		Dependency: "search-api", Tool: "web_search", RunID: "run-1", State: closed, Executed: true,
-		Verdict: toolcircuit.Verdict{Kind: toolcircuit.KindTimeout}, Elapsed: time.Second, Err: secret,
-	}))
-	require.NotContains(t, log(toolcircuit.Call{Dependency: "search-api"}), "tool", "there is none")
 }
 
 func TestHookMayUseTheCircuit(t *testing.T) {
@@ -301,8 +232,7 @@ func TestHookMayUseTheCircuit(t *testing.T) {
 		require.Equal(r, e.Seq, r.Snapshot().Seq, "what it tells of is visible")
 		if e.To == open {
 			require.False(r, r.Ready())
-			refused(time.Minute)(r)
-			reset(r)
+			all(refused(time.Minute), reset)(r)
 			require.Len(r, seen, 1, "the event of that comes when this one is over")
 		}
 	})
@@ -324,7 +254,7 @@ func TestHookMayUseTheCircuit(t *testing.T) {
 			if p, err := r.Allow(context.Background()); err == nil {
 				p.Release()
 			}
-			all(override(toolcircuit.OverrideOpen), override(toolcircuit.OverrideNone), reset)(r)
+			all(override(shut), override(lifted), reset)(r)
 		}
 		o := once(nil)
 		o.OnEvent = func(context.Context, toolcircuit.Event) { use() }
@@ -361,8 +291,7 @@ func TestHookThatBlocks(t *testing.T) {
 			go try(r.ToolCircuit, errDown)
 			synctest.Wait()
 			before := len(r.events)
-			all(refused(time.Minute), add(time.Minute), begin("probe"), refused(time.Minute), end("probe", nil))(r)
-			require.Equal(t, closed, r.State())
+			all(refused(time.Minute), add(time.Minute), begin("probe"), refused(time.Minute), end("probe", nil), is(closed))(r)
 			require.Len(t, r.events, before)
 			close(unblock)
 			synctest.Wait()
@@ -374,17 +303,14 @@ func TestHookThatBlocks(t *testing.T) {
 func TestHookThatPanics(t *testing.T) {
 	boom := func() { panic("boom") }
 	r := heard(t, func(*rig, toolcircuit.Event) { boom() })
-	call(errDown)(r)
-	all(add(time.Minute), call(nil))(r)
-	require.Equal(t, closed, r.State())
+	all(call(errDown), add(time.Minute), call(nil), is(closed))(r)
 	require.Len(t, r.events, 3, "the next events come")
 	require.EqualValues(t, 3, r.Snapshot().HookPanics)
 
 	o := policy(nil)
 	o.OnCall = func(context.Context, toolcircuit.Call) { boom() }
 	r = newRig(t, o)
-	all(call(nil), trip, refused(time.Minute), add(time.Minute), begin("a"), end("a", nil))(r)
-	require.Equal(t, closed, r.State())
+	all(call(nil), trip, refused(time.Minute), add(time.Minute), begin("a"), end("a", nil), is(closed))(r)
 	require.EqualValues(t, 6, r.Snapshot().HookPanics)
 }
 
@@ -393,7 +319,7 @@ func TestHookThatEndsItsGoroutine(t *testing.T) {
 		exits := 0
 		r := heard(t, func(r *rig, e toolcircuit.Event) {
 			if e.Seq == 1 {
-				all(reset, override(toolcircuit.OverrideOpen), override(toolcircuit.OverrideNone))(r)
+				all(reset, override(shut), override(lifted))(r)
 			}
 			if exits--; exits >= 0 {
 				runtime.Goexit()
@@ -415,8 +341,7 @@ func TestHookThatEndsItsGoroutine(t *testing.T) {
 	for range 3 {
 		quits(func() { call(errDown)(r) })
 	}
-	require.Equal(t, open, r.State())
-	add(time.Minute)(r)
+	all(is(open), add(time.Minute))(r)
 	quits(func() { call(nil)(r) })
 	require.Equal(t, closed, r.State())
 
@@ -426,28 +351,17 @@ func TestHookThatEndsItsGoroutine(t *testing.T) {
 }
 
 func TestFailuresAtOnceOpenOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for range 200 {
-			var events []toolcircuit.Event
-			c := toolcircuit.MustNew("search-api", toolcircuit.Options{
-				Policy:  toolcircuit.Policy{FailureThreshold: 10},
-				OnEvent: func(_ context.Context, e toolcircuit.Event) { events = append(events, e) },
-			})
-			fail := make(chan struct{})
-			for range 64 {
-				go toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { <-fail; return 0, errDown })
-			}
-			synctest.Wait()
-			close(fail)
-			synctest.Wait()
-			require.Len(t, events, 1)
-			require.Equal(t, toolcircuit.EventOpened, events[0].Type)
-			require.Equal(t, 10, events[0].Failures)
-			require.EqualValues(t, 1, c.Snapshot().Seq)
-			require.Equal(t, 1, c.Snapshot().Openings)
-			require.EqualValues(t, 54, c.Snapshot().Stale)
-		}
-	})
+	for range 200 {
+		var events []toolcircuit.Event
+		o := policy(func(p *toolcircuit.Policy) { p.FailureThreshold = 10 })
+		o.OnEvent = func(_ context.Context, e toolcircuit.Event) { events = append(events, e) }
+		r := newQuietRig(t, o)
+		endTogether(r, 64, func(int) error { return errDown })
+		require.Len(t, events, 1)
+		require.Equal(t, opened, events[0].Type)
+		require.Equal(t, 10, events[0].Failures)
+		all(seq(1), openings(1), stale(54))(r)
+	}
 }
 
 // TestEventsComeInOrder has 32 goroutines flip one circuit in all ways.

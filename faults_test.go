@@ -159,17 +159,14 @@ import (
 //	           an error (TestOptions). The host picks the substitute, Result.Or names it
 func TestCatalogue(t *testing.T) {
 	var tests string
-	files, err := os.ReadDir(".")
-	require.NoError(t, err)
+	files := must(os.ReadDir("."))
 	for _, f := range files {
 		if strings.HasSuffix(f.Name(), "_test.go") {
-			text, err := os.ReadFile(f.Name())
-			require.NoError(t, err)
+			text := must(os.ReadFile(f.Name()))
 			tests += string(text)
 		}
 	}
-	catalogue, err := os.ReadFile("faults_test.go")
-	require.NoError(t, err)
+	catalogue := must(os.ReadFile("faults_test.go"))
 	for _, name := range regexp.MustCompile(`(Test|Fuzz)[A-Z]\w+`).FindAllString(string(catalogue), -1) {
 		require.True(t, strings.Contains(tests, "\nfunc "+name+"("), name)
 	}
@@ -197,7 +194,7 @@ type reconnecting struct{ error }
 // What says nothing about the dependency moves nothing: neither streak nor window while closed,
 // neither state nor slot while half-open. With hooks and without, which is another path.
 func TestNeutral(t *testing.T) {
-	inner := run(t, once(nil), []step{{call(errDown), open}})
+	inner := run(t, once(nil), call(errDown), is(open))
 	refusal := try(inner.ToolCircuit, nil)
 	var blocked any = toolcircuit.Result[string]{Status: toolcircuit.StatusBlocked}
 	type held struct{}
@@ -251,12 +248,9 @@ func TestNeutral(t *testing.T) {
 				o.Classify = classify
 				r := make(t, o)
 				five := all(outcome, outcome, outcome, outcome, outcome)
-				all(calls(2, errDown), five, streak(2), holds(2, 2), call(errDown))(r)
-				require.Equal(t, open, r.State())
+				all(calls(2, errDown), five, streak(2), holds(2, 2), call(errDown), is(open))(r)
 				require.Equal(t, toolcircuit.RuleThreshold, r.Snapshot().Rule)
-				all(add(time.Minute), five, openings(1))(r)
-				require.Equal(t, halfOpen, r.State())
-				all(begin("probe"), refused(time.Minute), end("probe", nil))(r)
+				all(add(time.Minute), five, openings(1), is(halfOpen), begin("probe"), refused(time.Minute), end("probe", nil))(r)
 				require.Equal(t, closed, r.State())
 				if slices.Contains(unclassified, name) {
 					require.EqualValues(t, 10, r.Snapshot().Unclassified)
@@ -282,8 +276,7 @@ func TestDeadDependency(t *testing.T) {
 			}
 			return n, nil
 		})
-		result, err := tool(toolcircuit.WithRunID(t.Context(), fmt.Sprint("run-", n)), n)
-		require.NoError(t, err)
+		result := must(tool(toolcircuit.WithRunID(t.Context(), fmt.Sprint("run-", n)), n))
 		require.NotEqual(t, result.Value != nil, result.Reason != "")
 		require.Equal(t, result.Value == nil, result.Message != "")
 		return result
@@ -338,8 +331,7 @@ func TestStrictClassifier(t *testing.T) {
 		o.Classify = tt.classify
 		r := newRig(t, o)
 		sibling := r.Twin("search-api/sibling")
-		calls(tt.times, &toolcircuit.HTTPError{StatusCode: tt.status})(r)
-		require.Equal(t, open, r.State())
+		all(calls(tt.times, &toolcircuit.HTTPError{StatusCode: tt.status}), is(open))(r)
 		b := refusalRead(t, r.ToolCircuit)
 		require.Equal(t, tt.kind, b.Cause)
 		require.Equal(t, tt.ms, b.RetryAfterMS)
@@ -351,7 +343,7 @@ func TestStrictClassifier(t *testing.T) {
 
 // Refused calls change no time, no window and no count but their own, and recovery waits for none.
 func TestRefusalsFeedNothing(t *testing.T) {
-	r := run(t, rate(0.5, 5), []step{{calls(5, errDown), open}})
+	r := run(t, rate(0.5, 5), calls(5, errDown), is(open))
 	for range 10 {
 		add(5 * time.Second)(r)
 		for range 1000 {
@@ -361,20 +353,18 @@ func TestRefusalsFeedNothing(t *testing.T) {
 	require.EqualValues(t, 10_000, r.Snapshot().Refused)
 	require.Len(t, r.calls, 5+10_000)
 	require.False(t, r.calls[5].Executed)
-	all(openings(1), add(10*time.Second), call(nil), holds(0, 0))(r)
-	require.Equal(t, closed, r.State())
+	all(openings(1), add(10*time.Second), call(nil), holds(0, 0), is(closed))(r)
 }
 
 // What is open, since when, why and until when can be read at any moment.
 func TestSnapshot(t *testing.T) {
-	r := run(t, policy(nil), []step{{all(add(time.Hour), trip, add(time.Second), refused(59*time.Second)), open}})
+	r := run(t, policy(nil), add(time.Hour), trip, add(time.Second), refused(59*time.Second), is(open))
 	since := r.clock.Now().Add(-time.Second)
 	require.Equal(t, toolcircuit.Snapshot{
 		Dependency: "search-api", State: open, Since: since, RetryAt: since.Add(time.Minute), Seq: 1, Openings: 1,
-		Rule: toolcircuit.RuleThreshold, Cause: toolcircuit.KindUnavailable, Err: errDown, Refused: 1, Policy: filled(t, r.Policy()),
+		Rule: toolcircuit.RuleThreshold, Cause: toolcircuit.KindUnavailable, Err: errDown, Refused: 1, Policy: filled(r.Policy()),
 	}, r.Snapshot())
-	text, err := json.Marshal(r.Snapshot())
-	require.NoError(t, err)
+	text := must(json.Marshal(r.Snapshot()))
 	require.Contains(t, string(text), `"window":{"calls":0,"failures":0}`)
 }
 
@@ -388,52 +378,37 @@ func TestRealClockIsMonotonic(t *testing.T) {
 	require.Contains(t, e.RetryAt.String(), " m=")
 }
 
-// No part reads the real clock beside the one that was given. In the bubble a day of real time passes while the given clock stands still.
-// The one exception is a context's deadline: it is real time, so Wait compares it with real
-// time (N14).
+// No part reads the real clock beside the one that was given. In the bubble a day of real time
+// passes after each step, while the given clock stands still, and nothing may change. The one
+// exception is a context's deadline: it is real time, so Wait compares it with real time (N14).
 func TestClockIsInjectedEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := policy(func(p *toolcircuit.Policy) {
+		r := newRig(t, policy(func(p *toolcircuit.Policy) {
 			p.FailureThreshold, p.FailureRate, p.SlowCall, p.CallTimeout = 2, 1, time.Second, time.Minute
-		})
-		r := newRig(t, o)
-		day := func(r *rig) { time.Sleep(24 * time.Hour) }
+		}))
+		now := func() string { return string(must(json.Marshal(r.Snapshot()))) }
+		day := 24 * time.Hour
 		slow := func(r *rig) {
-			toolcircuit.Do(context.Background(), r.ToolCircuit, func(ctx context.Context) (int, error) {
-				day(r)
-				return 0, ctx.Err()
-			})
+			tell(r, func(ctx context.Context) (int, error) { time.Sleep(day); return 0, ctx.Err() })
 		}
-		// still does something, and then nothing may change in a day.
-		still := func(do func(*rig)) {
+		waits := func(limit time.Duration, want error) func(*rig) {
+			return func(r *rig) {
+				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				defer cancel()
+				require.ErrorIs(r, r.Wait(ctx), want)
+			}
+		}
+		for i, do := range (steps{
+			slow, judged(toolcircuit.KindOK), calls(2, errDown), refused(time.Minute), unready, override(shut), override(lifted),
+			func(r *rig) { require.NoError(r, r.SetPolicy(r.Policy())) },
+			waits(time.Hour, context.DeadlineExceeded), waits(time.Second, toolcircuit.ErrCircuitOpen),
+			add(time.Minute), begin("probe"), refused(2 * time.Minute), end("probe", nil), is(closed), reset,
+		}) {
 			do(r)
-			before, err := json.Marshal(r.Snapshot())
-			require.NoError(t, err)
-			day(r)
-			after, err := json.Marshal(r.Snapshot())
-			require.NoError(t, err)
-			require.Equal(t, string(before), string(after))
+			before := now()
+			time.Sleep(day)
+			require.Equal(t, before, now(), "after step %d", i)
 		}
-		still(slow)
-		require.Equal(t, toolcircuit.KindOK, r.calls[0].Verdict.Kind)
-		still(calls(2, errDown))
-		still(refused(time.Minute))
-		require.False(t, r.Ready())
-		still(override(toolcircuit.OverrideOpen))
-		still(override(toolcircuit.OverrideNone))
-		still(func(r *rig) { require.NoError(t, r.SetPolicy(r.Policy())) })
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		still(func(r *rig) { require.Equal(t, context.DeadlineExceeded, r.Wait(ctx)) })
-		soon, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		still(func(r *rig) { require.ErrorIs(t, r.Wait(soon), toolcircuit.ErrCircuitOpen) })
-		add(time.Minute)(r)
-		still(begin("probe"))
-		still(refused(2 * time.Minute))
-		still(end("probe", nil))
-		require.Equal(t, closed, r.State())
-		still(reset)
 		require.Equal(t, r.clock.Now(), r.Snapshot().Since)
 	})
 }
@@ -467,10 +442,7 @@ func TestCauseOfAMixedStreak(t *testing.T) {
 	require.NotEqual(t, texts[toolcircuit.KindTimeout], texts[toolcircuit.KindUnavailable])
 
 	// A success between them forgets the silence.
-	r := run(t, o, []step{
-		{all(call(io.ErrUnexpectedEOF), call(nil)), closed},
-		{calls(3, errInvalid), open},
-	})
+	r := run(t, o, call(io.ErrUnexpectedEOF), call(nil), is(closed), calls(3, errInvalid), is(open))
 	require.Equal(t, toolcircuit.KindInvalid, refusalRead(t, r.ToolCircuit).Cause)
 }
 
@@ -480,28 +452,24 @@ func TestBackupServes(t *testing.T) {
 	r := newRig(t, policy(nil))
 	primary, backup := r.Twin("primary"), r.Twin("backup")
 	group := toolcircuit.WrapResult(r.ToolCircuit, func(ctx context.Context, _ string) (string, error) {
-		got, err := toolcircuit.Do(ctx, primary, func(context.Context) (string, error) { return "", errDown })
-		if err == nil {
+		if got, err := toolcircuit.Do(ctx, primary, op(errDown)); err == nil {
 			return got, nil
 		}
 		return toolcircuit.Do(ctx, backup, func(context.Context) (string, error) { return "backup", nil })
 	})
 	for range 10 {
-		result, err := group(t.Context(), "")
-		require.NoError(t, err)
-		require.Equal(t, "backup", *result.Value)
+		require.Equal(t, "backup", *must(group(t.Context(), "")).Value)
 	}
 	require.Equal(t, open, primary.State())
-	require.Equal(t, closed, r.State())
+	is(closed)(r)
 
 	backup.SetOverride(toolcircuit.OverrideOpen)
 	for range 10 {
-		result, err := group(t.Context(), "")
-		require.NoError(t, err)
+		result := must(group(t.Context(), ""))
 		require.Equal(t, toolcircuit.StatusBlocked, result.Status)
 		require.Equal(t, "backup", result.Dependency)
 	}
-	require.Equal(t, closed, r.State())
+	is(closed)(r)
 }
 
 // A dependency that takes 15 or 21 seconds around a limit of 20 does not flap: slowness has a
@@ -529,16 +497,17 @@ func TestAroundTheLimit(t *testing.T) {
 		r := hour(t, func(*toolcircuit.Policy) {})
 		require.Empty(t, r.events, "never three in a row")
 
-		r = hour(t, func(p *toolcircuit.Policy) { p.SlowCall = 10 * time.Second })
-		require.NotContains(t, happened(r), toolcircuit.EventClosed)
-		require.Less(t, len(r.events), 20)
-
-		r = hour(t, func(p *toolcircuit.Policy) {
-			p.FailureRate, p.MinCalls, p.Window, p.ProbeSuccesses = 0.5, 4, 5*time.Minute, 2
-		})
-		require.Equal(t, toolcircuit.RuleRate, r.events[0].Rule)
-		require.NotContains(t, happened(r), toolcircuit.EventClosed)
-		require.Less(t, len(r.events), 20)
+		for rule, edit := range map[toolcircuit.Rule]func(*toolcircuit.Policy){
+			toolcircuit.RuleThreshold: func(p *toolcircuit.Policy) { p.SlowCall = 10 * time.Second },
+			toolcircuit.RuleRate: func(p *toolcircuit.Policy) {
+				p.FailureRate, p.MinCalls, p.Window, p.ProbeSuccesses = 0.5, 4, 5*time.Minute, 2
+			},
+		} {
+			r := hour(t, edit)
+			require.Equal(t, rule, r.events[0].Rule)
+			require.NotContains(t, happened(r), toolcircuit.EventClosed)
+			require.Less(t, len(r.events), 20)
+		}
 	})
 
 	expired, cancel := context.WithTimeout(t.Context(), -1)

@@ -210,12 +210,12 @@ func (m *model) end(t *ticket, v toolcircuit.Verdict, err error) {
 	switch p := t.rules; {
 	case v.Kind == toolcircuit.KindPanic:
 	case p.CallTimeout > 0 && took >= p.CallTimeout:
-		v = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindTimeout}
+		v = timeout
 		if err != nil {
 			err = &toolcircuit.CallTimeoutError{Dependency: "search-api", After: p.CallTimeout, Err: err}
 		}
 	case v.Effect == toolcircuit.EffectHeal && p.SlowCall > 0 && took > p.SlowCall:
-		v = toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindSlow}
+		v = counted(toolcircuit.KindSlow)
 	case v.Kind == toolcircuit.KindUnknown:
 		if !t.ghost {
 			m.unclassified++
@@ -382,16 +382,14 @@ var fuzzPolicies = func() []toolcircuit.Policy {
 		func(p *toolcircuit.Policy) { p.Cooldown = 20 * time.Second; p.ProbeTimeout = time.Second },
 		func(p *toolcircuit.Policy) { p.Multiplier = 1.5; p.ProbeSuccesses = 3 },
 		func(p *toolcircuit.Policy) {
-			p.FailureThreshold = 1
-			p.MaxCooldown = 8 * time.Second
-			p.MaxRetryAfter = 30 * time.Second
+			p.FailureThreshold, p.MaxCooldown, p.MaxRetryAfter = 1, 8*time.Second, 30*time.Second
 		},
 	}
 	var policies []toolcircuit.Policy
 	for _, edit := range edits {
 		p := base
 		edit(&p)
-		policies = append(policies, toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy)
+		policies = append(policies, filled(p))
 	}
 	return policies
 }()
@@ -401,16 +399,16 @@ var fuzzOutcomes = []struct {
 	err     error
 	verdict toolcircuit.Verdict
 }{
-	{nil, toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}},
-	{errDown, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable}},
-	{errInvalid, toolcircuit.Verdict{Kind: toolcircuit.KindInvalid}},
-	{errors.New("?"), toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}},
-	{wait(3 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: 3 * time.Second}},
-	{wait(time.Hour), toolcircuit.Verdict{Effect: toolcircuit.EffectPause, Kind: toolcircuit.KindRateLimited, RetryAfter: time.Hour}},
-	{asked(time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: time.Second}},
-	{asked(9 * time.Second), toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindUnavailable, RetryAfter: 9 * time.Second}},
-	{&toolcircuit.HTTPError{StatusCode: 429}, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindRateLimited}},
-	{toolcircuit.Duplicate(errInvalid), toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindDuplicate}},
+	{nil, healthy},
+	{errDown, unavailable},
+	{errInvalid, invalid},
+	{errors.New("?"), unknown},
+	{wait(3 * time.Second), paused(toolcircuit.KindRateLimited, 3*time.Second)},
+	{wait(time.Hour), paused(toolcircuit.KindRateLimited, time.Hour)},
+	{asked(time.Second), after(unavailable, time.Second)},
+	{asked(9 * time.Second), after(unavailable, 9*time.Second)},
+	{&toolcircuit.HTTPError{StatusCode: 429}, rateLimited},
+	{toolcircuit.Duplicate(errInvalid), healed(toolcircuit.KindDuplicate)},
 }
 
 // pair is a circuit and its model, side by side.
@@ -422,13 +420,6 @@ type pair struct {
 	probes []*ticket // the latest, with the context of their operation, also when they have ended
 }
 
-func (p *pair) view(writes bool) *toolcircuit.ToolCircuit {
-	if writes {
-		return p.writes
-	}
-	return p.ToolCircuit
-}
-
 // begin starts a call in both, inside a probe if there is one, and compares how it is let in or
 // refused.
 func (p *pair) begin(writes bool, inside *ticket) *ticket {
@@ -438,7 +429,11 @@ func (p *pair) begin(writes bool, inside *ticket) *ticket {
 	if inside != nil {
 		ctx = inside.inner
 	}
-	permit, err := p.view(writes).Allow(ctx)
+	view := p.ToolCircuit
+	if writes {
+		view = p.writes
+	}
+	permit, err := view.Allow(ctx)
 	if t == nil {
 		p.compareRefusal(&before, writes, err)
 		return nil
@@ -534,9 +529,9 @@ func (p *pair) monitor(answer error) {
 	switch {
 	case m.override != toolcircuit.OverrideNone || m.state == closed:
 	case m.ready(false): // it is the probe
-		v := toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindOK}
+		v := healthy
 		if answer != nil {
-			v = toolcircuit.Verdict{Kind: toolcircuit.KindCanceled}
+			v = canceled
 		}
 		m.end(m.call(false, nil), v, answer)
 	case m.state == open && m.curveHolds && m.until(m.asked).Sub(m.since) < m.curve(m.openings) && from.Add(hold).Sub(m.now) > time.Second:
@@ -574,22 +569,14 @@ func (p *pair) step(op, arg byte) {
 	case 7: // a call that does not return
 		before := *m
 		t := m.call(false, nil)
-		panicked := errors.New("boom")
-		_, err := func() (_ int, err error) {
-			defer func() {
-				if v := recover(); v != nil {
-					err = v.(error)
-				}
-			}()
-			return toolcircuit.Do(context.Background(), p.ToolCircuit, func(context.Context) (int, error) { panic(panicked) })
-		}()
+		var err error
+		panicked, _ := quits(func() { _, err = tell(p.rig, func(context.Context) (int, error) { panic("boom") }) })
 		if t == nil {
 			p.compareRefusal(&before, false, err)
 			break
 		}
-		require.Equal(p, panicked, err)
-		// What stands for its error is the library's own.
-		m.end(t, toolcircuit.Verdict{Effect: toolcircuit.EffectCount, Kind: toolcircuit.KindPanic}, errPanicked)
+		require.Equal(p, "boom", panicked)
+		m.end(t, counted(toolcircuit.KindPanic), toolcircuit.ErrNoReturn)
 	case 8, 9, 10: // a call begins
 		if t := p.begin(arg >= 0xE0, nil); t != nil {
 			p.under = append(p.under, t)
@@ -631,16 +618,6 @@ func (p *pair) step(op, arg byte) {
 	}
 }
 
-// errPanicked is what a circuit keeps as the error of a call that did not return.
-var errPanicked = func() error {
-	c := toolcircuit.MustNew("search-api", toolcircuit.Options{})
-	func() {
-		defer func() { recover() }()
-		toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { panic("boom") })
-	}()
-	return c.Snapshot().Err
-}()
-
 // FuzzMachine holds a circuit against its model: a policy, then steps of two bytes each.
 func FuzzMachine(f *testing.F) {
 	const (
@@ -668,14 +645,14 @@ func FuzzMachine(f *testing.F) {
 	})
 }
 
-var steps = flag.Int("steps", 50_000, "what TestMachineAtRandom does")
+var atRandom = flag.Int("steps", 50_000, "what TestMachineAtRandom does")
 
 // TestMachineAtRandom does what FuzzMachine does, with the same inputs each time.
 func TestMachineAtRandom(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{})
 	const each = 100
 	synctest.Test(t, func(t *testing.T) {
-		for range *steps / each {
+		for range *atRandom / each {
 			data := make([]byte, 1+2*each)
 			random.Read(data)
 			compareToModel(t, data)

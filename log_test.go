@@ -62,7 +62,7 @@ func logged(t *testing.T, handler func(io.Writer, *slog.HandlerOptions) slog.Han
 	return out.String()
 }
 
-func TestLogText(t *testing.T) {
+func TestLogOfAnOutage(t *testing.T) {
 	got := logged(t, func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(w, o) })
 	require.Equal(t, `
 level=WARN msg="toolcircuit: opened" dependency=search-api tool=web_search transition="closed -> open" rule=threshold kind=unavailable failures=2 openings=1 retry_at=1970-01-01T00:00:11.500Z run_id=run-1 duration=500ms
@@ -74,10 +74,7 @@ level=WARN msg="toolcircuit: overridden" dependency=search-api tool=web_search t
 level=DEBUG msg="toolcircuit: refused" dependency=search-api tool=web_search state=open kind=rejected executed=false run_id=run-1 reason=manual_open
 level=INFO msg="toolcircuit: overridden" dependency=search-api tool=web_search transition="closed -> closed" override=none
 `, "\n"+got)
-}
-
-func TestLogJSON(t *testing.T) {
-	got := logged(t, func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) })
+	got = logged(t, func(w io.Writer, o *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(w, o) })
 	require.Equal(t, `
 {"level":"WARN","msg":"toolcircuit: opened","dependency":"search-api","tool":"web_search","transition":"closed -> open","rule":"threshold","kind":"unavailable","failures":2,"openings":1,"retry_at":"1970-01-01T00:00:11.5Z","run_id":"run-1","duration":500000000}
 {"level":"DEBUG","msg":"toolcircuit: refused","dependency":"search-api","tool":"web_search","state":"open","kind":"rejected","executed":false,"run_id":"run-1","reason":"dependency_open","retry_at":"1970-01-01T00:00:11.5Z"}
@@ -138,9 +135,4 @@ func TestLogCallsIsQuiet(t *testing.T) {
 	log = toolcircuit.LogCalls(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	log(context.Background(), toolcircuit.Call{Executed: true, Err: errDown})
 	require.Empty(t, out.String())
-}
-
-func TestLogWithoutLogger(t *testing.T) {
-	require.PanicsWithValue(t, "toolcircuit: LogEvents: the logger is nil", func() { toolcircuit.LogEvents(nil) })
-	require.PanicsWithValue(t, "toolcircuit: LogCalls: the logger is nil", func() { toolcircuit.LogCalls(nil) })
 }

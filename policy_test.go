@@ -127,23 +127,20 @@ func differences(a, b toolcircuit.Policy) (names []string) {
 }
 
 func TestPolicyDefaults(t *testing.T) {
-	full := func(p toolcircuit.Policy) toolcircuit.Policy {
-		return toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy
-	}
 	want := toolcircuit.Policy{
 		FailureThreshold: 5, Window: time.Minute, MinCalls: 20, Cooldown: 10 * time.Second, Multiplier: 1.25, MaxCooldown: 5 * time.Minute,
 		MaxRetryAfter: 10 * time.Minute, ProbeSuccesses: 1, ProbeTimeout: time.Minute,
 	}
-	require.Equal(t, want, full(toolcircuit.Policy{}))
-	require.Equal(t, want, full(want), "all fields given")
-	run(t, toolcircuit.Options{}, []step{{all(calls(100, nil), calls(4, errDown)), closed}, {call(errDown), open}})
+	require.Equal(t, want, filled(toolcircuit.Policy{}))
+	require.Equal(t, want, filled(want), "all fields given")
+	run(t, toolcircuit.Options{}, calls(100, nil), calls(4, errDown), is(closed), call(errDown), is(open))
 
-	p := full(toolcircuit.Policy{Cooldown: time.Hour})
+	p := filled(toolcircuit.Policy{Cooldown: time.Hour})
 	require.Equal(t, time.Hour, p.MaxCooldown)
 	require.Equal(t, time.Hour, p.MaxRetryAfter)
-	require.Equal(t, 2*time.Minute, full(toolcircuit.Policy{CallTimeout: time.Minute}).ProbeTimeout)
-	require.Equal(t, time.Minute, full(toolcircuit.Policy{CallTimeout: time.Second}).ProbeTimeout)
-	require.Positive(t, full(toolcircuit.Policy{CallTimeout: math.MaxInt64 - 1, ProbeTimeout: math.MaxInt64}).ProbeTimeout)
+	require.Equal(t, 2*time.Minute, filled(toolcircuit.Policy{CallTimeout: time.Minute}).ProbeTimeout)
+	require.Equal(t, time.Minute, filled(toolcircuit.Policy{CallTimeout: time.Second}).ProbeTimeout)
+	require.Positive(t, filled(toolcircuit.Policy{CallTimeout: math.MaxInt64 - 1, ProbeTimeout: math.MaxInt64}).ProbeTimeout)
 }
 
 func TestPolicyValidate(t *testing.T) {
@@ -214,7 +211,7 @@ func TestPolicyJSON(t *testing.T) {
 		want   string
 	}{
 		{toolcircuit.Policy{}, `{}`},
-		{toolcircuit.MustNew("search-api", toolcircuit.Options{}).Snapshot().Policy, `{}`},
+		{filled(toolcircuit.Policy{}), `{}`},
 		{toolcircuit.Policy{Cooldown: time.Hour, MaxCooldown: time.Hour}, `{"cooldown":"1h"}`},
 		{toolcircuit.Policy{MaxCooldown: time.Hour, MaxRetryAfter: time.Hour}, `{"maxCooldown":"1h"}`},
 		{toolcircuit.Policy{CallTimeout: time.Minute, ProbeTimeout: time.Minute}, `{"callTimeout":"1m","probeTimeout":"1m"}`},
@@ -228,21 +225,17 @@ func TestPolicyJSON(t *testing.T) {
 			`"multiplier":1.5,"maxCooldown":"1h","jitter":0.1,"maxRetryAfter":"10h1m",` +
 			`"probeSuccesses":2,"probeTimeout":"30s"}`},
 	} {
-		got, err := json.Marshal(tt.policy)
-		require.NoError(t, err)
+		got := must(json.Marshal(tt.policy))
 		require.Equal(t, tt.want, string(got))
 		var back toolcircuit.Policy
 		require.NoError(t, json.Unmarshal(got, &back))
-		require.Equal(t, filled(t, tt.policy), filled(t, back))
+		require.Equal(t, filled(tt.policy), filled(back))
 	}
 }
 
 // filled returns p with its defaults.
-func filled(t *testing.T, p toolcircuit.Policy) toolcircuit.Policy {
-	t.Helper()
-	c, err := toolcircuit.New("search-api", toolcircuit.Options{Policy: p})
-	require.NoError(t, err)
-	return c.Snapshot().Policy
+func filled(p toolcircuit.Policy) toolcircuit.Policy {
+	return toolcircuit.MustNew("search-api", toolcircuit.Options{Policy: p}).Snapshot().Policy
 }
 
 func TestPolicyFromJSON(t *testing.T) {
@@ -334,9 +327,8 @@ func FuzzPolicyJSON(f *testing.F) {
 		require.NoError(t, err)
 		var back toolcircuit.Policy
 		require.NoError(t, json.Unmarshal(out, &back))
-		require.Equal(t, filled(t, p), filled(t, back))
-		again, err := json.Marshal(back)
-		require.NoError(t, err)
+		require.Equal(t, filled(p), filled(back))
+		again := must(json.Marshal(back))
 		require.Equal(t, string(out), string(again))
 	})
 }
@@ -381,11 +373,10 @@ func TestOptionsAreCopied(t *testing.T) {
 	c := toolcircuit.MustNew("search-api", o)
 	views := []*toolcircuit.ToolCircuit{c, c.WithTool(tool)}
 	alternatives[0], actions[0] = "", "retry"
-	toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, errDown })
+	try(c, errDown)
 	for _, view := range views {
 		_, err := toolcircuit.Do(context.Background(), view, func(context.Context) (int, error) { return 0, nil })
-		got, err := toolcircuit.ResultOf(view, 0, toolcircuit.Verdict{}, err)
-		require.NoError(t, err)
+		got := must(toolcircuit.ResultOf(view, 0, toolcircuit.Verdict{}, err))
 		require.Equal(t, []string{"cached_search"}, got.Alternatives)
 		require.Equal(t, []toolcircuit.Action{toolcircuit.ActionPause}, got.NextActions)
 	}
@@ -394,8 +385,7 @@ func TestOptionsAreCopied(t *testing.T) {
 func TestZeroSeedIsDrawn(t *testing.T) {
 	waits := map[time.Duration]bool{}
 	for range 8 {
-		r := newRig(t, policy(func(p *toolcircuit.Policy) { p.Jitter = 1 }))
-		trip(r)
+		r := run(t, policy(func(p *toolcircuit.Policy) { p.Jitter = 1 }), trip)
 		waits[r.Snapshot().RetryAt.Sub(r.clock.Now())] = true
 	}
 	require.Greater(t, len(waits), 1)

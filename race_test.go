@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -65,8 +66,7 @@ func TestHerdSendsOneProbe(t *testing.T) {
 
 // With a threshold of 3 and ten calls under way the dependency sees 3+10-1 calls and no more.
 func TestNoAdmissionAfterTheThreshold(t *testing.T) {
-	r := newRig(t, policy(nil))
-	calls(2, errDown)(r)
+	r := run(t, policy(nil), calls(2, errDown))
 	names := strings.Split("abcdefghij", "")
 	begin(names...)(r)
 	for _, name := range names {
@@ -75,14 +75,23 @@ func TestNoAdmissionAfterTheThreshold(t *testing.T) {
 	require.Equal(t, 3+10-1, r.ran)
 }
 
+// endTogether makes n calls that end at once.
+func endTogether(r *rig, n int, err func(i int) error) {
+	var begin sync.WaitGroup
+	begin.Add(n)
+	together(n, func(i int) {
+		tell(r, func(context.Context) (int, error) {
+			begin.Done()
+			begin.Wait()
+			return 0, err(i)
+		})
+	})
+}
+
 // Of the waits that failures ask for at once, the longest stands.
 func TestLongestOfConcurrentWaits(t *testing.T) {
 	r := newQuietRig(t, policy(nil))
-	var permits [50]toolcircuit.Permit
-	for i := range permits {
-		permits[i], _ = r.Allow(t.Context())
-	}
-	together(len(permits), func(i int) { permits[i].Settle(t.Context(), nil, wait(time.Duration(i+1)*time.Second)) })
+	endTogether(r, 50, func(i int) error { return wait(time.Duration(i+1) * time.Second) })
 	refused(50 * time.Second)(r)
 }
 
@@ -129,8 +138,7 @@ func TestCallsRunConcurrently(t *testing.T) {
 			}
 			synctest.Wait()
 			require.EqualValues(t, 8, running.Load())
-			call(errDown)(r)
-			require.Equal(t, 1, r.Snapshot().Streak)
+			all(call(errDown), streak(1))(r)
 			close(block)
 			synctest.Wait()
 		}

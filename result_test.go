@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -117,36 +116,25 @@ func goneSearch(t *testing.T, tool toolcircuit.Tool) *desk {
 }
 
 // softly is what WrapResult makes of a call that fails with err.
-func softly(t *testing.T, tool toolcircuit.Tool, err error) (toolcircuit.Result[int], error) {
+func softly(t *testing.T, tool toolcircuit.Tool, err error) toolcircuit.Result[int] {
+	t.Helper()
 	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
-	f := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, err })
-	return f(t.Context(), "")
+	r := must(toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, err })(t.Context(), ""))
+	return r
 }
 
 func marshal(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	require.NoError(t, err)
+	text := must(json.Marshal(v))
 	return string(text)
 }
 
 func TestResultJSON(t *testing.T) {
-	type hits struct{}
-	d := downSearch(t, webSearch)
-
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, toolcircuit.Verdict{}, nil)
-	require.NoError(t, err)
-	blocked, err := toolcircuit.ResultOf(d.ToolCircuit, hits{}, toolcircuit.Verdict{}, d.refusal())
-	require.NoError(t, err)
-	failed, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
-	require.NoError(t, err)
-	answered, err := softly(t, webSearch, failure(toolcircuit.KindInvalid))
-	require.NoError(t, err)
-	asked, err := softly(t, webSearch, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 41500 * time.Millisecond})
-	require.NoError(t, err)
-	duplicate, err := softly(t, webSearch, toolcircuit.Duplicate(errors.New("paid before")))
-	require.NoError(t, err)
-	manual := *d.refusal()
+	tool := webSearch
+	tool.Message = func(toolcircuit.Blocked) string { return "text" }
+	d := downSearch(t, tool)
+	ok := must(toolcircuit.ResultOf(d.ToolCircuit, struct{}{}, toolcircuit.Verdict{}, nil))
+	blocked, manual := d.blocked(d.refusal()), *d.refusal()
 	manual.Reason = toolcircuit.ReasonManualOpen
 
 	for _, tt := range []struct {
@@ -155,40 +143,36 @@ func TestResultJSON(t *testing.T) {
 		want   string
 	}{
 		{"ok", ok, `{"status":"ok","value":{}}`},
-		{"duplicate", duplicate, `{"status":"ok","value":7,"outcome":"duplicate"}`},
+		{"duplicate", softly(t, tool, toolcircuit.Duplicate(errors.New("paid before"))), `{"status":"ok","value":7,"outcome":"duplicate"}`},
 		{"blocked", blocked, `{"status":"blocked","reason":"dependency_open","dependency":"search-api","tool":"web_search",` +
 			`"state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
 			`"retryAfterMs":42000,"retryAt":"2026-11-29T14:05:30Z","nextActions":["use_alternative","answer_without"],` +
-			`"alternatives":["cached_search"],"message":"web_search was not executed: search-api did not answer in time ` +
-			`(3 failures in a row). This is temporary; other tools remain usable. Do not call web_search for 42 s, ` +
-			`until 14:05:30 UTC. Use cached_search, or answer without it and say what is missing."}`},
-		{"blocked without a time", d.blocked(&manual), `{"status":"blocked","reason":"manual_open","dependency":"search-api","tool":"web_search",` +
-			`"state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
-			`"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
-			`"message":"web_search was not executed: an operator has switched search-api off. Other tools remain usable. ` +
-			`Do not call web_search until an operator lifts that. Use cached_search, or answer without it and say what is missing."}`},
-		{"failed, outcome unknown", failed, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
-			`"outcome":"unknown","cause":"timeout","retryable":true,"message":"web_search failed: search-api did not answer in time. ` +
-			`Whether it took effect is not known. This may be temporary: go on with other work before you call it once more."}`},
-		{"failed, answered", answered, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
-			`"executed":true,"cause":"invalid","retryable":false,"nextActions":["use_alternative","answer_without"],` +
-			`"alternatives":["cached_search"],"message":"web_search ran and failed: search-api found the arguments invalid. ` +
-			`The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."}`},
-		{"failed, told when to come back", asked, `{"status":"failed","reason":"call_failed","dependency":"search-api","tool":"web_search",` +
-			`"executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,"retryAt":"2026-11-29T14:05:12Z","nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
-			`"message":"web_search ran and failed: search-api limited the rate of calls. This is temporary. Do not call it for 42 s, until 14:05:12 UTC. Use cached_search, or answer without it and say what is missing."}`},
-		{"fallback", blocked.Or(hits{}, "cache"), `{"status":"fallback","value":{},"reason":"dependency_open",` +
-			`"message":"web_search was not executed: search-api did not answer in time (3 failures in a row). ` +
-			`This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC. ` +
-			`Use cached_search, or answer without it and say what is missing.","source":"cache"}`},
+			`"alternatives":["cached_search"],"message":"text"}`},
+		{"blocked without a time", d.blocked(&manual), `{"status":"blocked","reason":"manual_open","dependency":"search-api",` +
+			`"tool":"web_search","state":"open","executed":false,"cause":"timeout","rule":"threshold","failures":3,"retryable":false,` +
+			`"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],"message":"text"}`},
+		{"failed, outcome unknown", softly(t, tool, failure(toolcircuit.KindTimeout)), `{"status":"failed","reason":"call_failed",` +
+			`"dependency":"search-api","tool":"web_search","outcome":"unknown","cause":"timeout","retryable":true,"message":"text"}`},
+		{"failed, answered", softly(t, tool, failure(toolcircuit.KindInvalid)), `{"status":"failed","reason":"call_failed",` +
+			`"dependency":"search-api","tool":"web_search","executed":true,"cause":"invalid","retryable":false,` +
+			`"nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],"message":"text"}`},
+		{"failed, told when to come back", softly(t, tool, comeBack), `{"status":"failed","reason":"call_failed",` +
+			`"dependency":"search-api","tool":"web_search","executed":true,"cause":"rate_limited","retryable":true,"retryAfterMs":41500,` +
+			`"retryAt":"2026-11-29T14:05:12Z","nextActions":["use_alternative","answer_without"],"alternatives":["cached_search"],` +
+			`"message":"text"}`},
+		{"fallback", blocked.Or(8, "cache"), `{"status":"fallback","value":8,"reason":"dependency_open","message":"text","source":"cache"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, marshal(t, tt.result)) })
 	}
 }
 
+// comeBack is an answer with a wait that is no whole number of seconds.
+var comeBack = &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 41500 * time.Millisecond}
+
 func TestMessageOfRefusal(t *testing.T) {
 	type edit = func(*toolcircuit.OpenError)
 	none := func(*toolcircuit.OpenError) {}
+	only := func(e toolcircuit.OpenError) edit { return func(old *toolcircuit.OpenError) { *old = e } }
 	reason := func(r toolcircuit.Reason, cause toolcircuit.Kind) edit {
 		return func(e *toolcircuit.OpenError) { e.Reason, e.Cause = r, cause }
 	}
@@ -196,10 +180,30 @@ func TestMessageOfRefusal(t *testing.T) {
 		return func(e *toolcircuit.OpenError) { e.Rule, e.Failures = r, failures }
 	}
 	probing := func(e *toolcircuit.OpenError) { e.State = toolcircuit.StateHalfOpen }
+	actions := func(a ...toolcircuit.Action) toolcircuit.Tool {
+		return toolcircuit.Tool{Name: "web_search", NextActions: a}
+	}
 	const (
-		down  = "web_search was not executed: search-api did not answer in time"
-		until = " This is temporary; other tools remain usable. Do not call web_search for 42 s, until 14:05:30 UTC."
+		not   = "web_search was not executed: "
+		down  = not + "search-api did not answer in time"
+		inRow = " (3 failures in a row)."
+		temp  = " This is temporary; other tools remain usable."
+		until = temp + " Do not call web_search for 42 s, until 14:05:30 UTC."
 		do    = " Use cached_search, or answer without it and say what is missing."
+		or    = ", or use cached_search, or answer without it and say what is missing."
+		alone = " Answer without it and say what is missing."
+
+		gone   = not + "search-api was unreachable or broken and stayed down through "
+		gaveUp = " Treat it as unavailable for this task; other tools remain usable. Do not call"
+		atCap  = " web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."
+		manual = not + "an operator has switched search-api off. Other tools remain usable." +
+			" Do not call web_search until an operator lifts that."
+		others = " Other arguments and other tools remain usable. Do not call web_search with these arguments "
+		known  = others + "for 42 s, until 14:05:30 UTC."
+		over   = " Do not call web_search until the next run."
+		spent  = not + "this run has no call left to search-api." + over
+		noName = "This tool was not executed: search-api did not answer in time" + inRow + temp +
+			" Do not call it for 42 s, until 14:05:30 UTC."
 	)
 	for _, tt := range []struct {
 		name string
@@ -208,98 +212,72 @@ func TestMessageOfRefusal(t *testing.T) {
 		edit edit
 		want string
 	}{
-		{"threshold", downSearch, webSearch, none, down + " (3 failures in a row)." + until + do},
+		{"threshold", downSearch, webSearch, none, down + inRow + until + do},
 		{"one failure", downSearch, webSearch, rule(toolcircuit.RuleThreshold, 1), down + " (1 failure)." + until + do},
 		{"no failures", downSearch, webSearch, rule(toolcircuit.RuleThreshold, 0), down + "." + until + do},
 		{"rate", downSearch, webSearch, rule(toolcircuit.RuleRate, 12), down + " (12 failures)." + until + do},
 		{"threshold and rate", downSearch, webSearch, rule(toolcircuit.RuleThresholdRate, 12), down + " (12 failures)." + until + do},
 		{"pause", downSearch, webSearch, rule(toolcircuit.RulePause, 1), down + "." + until + do},
 		{"probe", downSearch, webSearch, rule(toolcircuit.RuleProbe, 1), down + " (a trial call failed)." + until + do},
-		{"half-open", downSearch, webSearch, probing, down + " (3 failures in a row). This is temporary; other tools remain usable." +
-			" One trial call is under way; do not call web_search for 42 s, until 14:05:30 UTC." + do},
-		{"half-open with side effects", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true},
-			func(e *toolcircuit.OpenError) {
-				e.State, e.RetryAt = toolcircuit.StateHalfOpen, e.RetryAt.Add(-time.Minute) // its own wait is longer
-			},
-			"pay was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
-				" A trial call goes first; do not call pay for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
-		{"capped", goneSearch, webSearch, none,
-			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
-				" Treat it as unavailable for this task; other tools remain usable." +
-				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
-		{"capped at once", goneSearch, webSearch, func(e *toolcircuit.OpenError) { e.Openings = 1 },
-			"web_search was not executed: search-api was unreachable or broken and stayed down through 1 opening." +
-				" Treat it as unavailable for this task; other tools remain usable." +
-				" Do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
+		{"half-open", downSearch, webSearch, probing,
+			down + inRow + temp + " One trial call is under way; do not call web_search for 42 s, until 14:05:30 UTC." + do},
+		{"half-open with side effects", downSearch, writes, func(e *toolcircuit.OpenError) {
+			e.State, e.RetryAt = toolcircuit.StateHalfOpen, e.RetryAt.Add(-time.Minute) // its own wait is longer
+		}, "pay was not executed: search-api did not answer in time" + inRow + temp +
+			" A trial call goes first; do not call pay for 42 s, until 14:05:30 UTC." + alone},
+		{"capped", goneSearch, webSearch, none, gone + "2 openings." + gaveUp + atCap},
+		{"capped at once", goneSearch, webSearch, func(e *toolcircuit.OpenError) { e.Openings = 1 }, gone + "1 opening." + gaveUp + atCap},
 		{"capped and half-open", goneSearch, webSearch, probing,
-			"web_search was not executed: search-api was unreachable or broken and stayed down through 2 openings." +
-				" Other tools remain usable." +
-				" One trial call is under way; do not call web_search for 42 s, until 14:07:30 UTC. Tell the user, or use cached_search."},
+			gone + "2 openings. Other tools remain usable. One trial call is under way; do not call" + atCap},
 		{"no end known", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.RetryAt = time.Time{} },
-			down + " (3 failures in a row). This is temporary; other tools remain usable. It is not known for how long." + do},
-		{"zero except the dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { *e = toolcircuit.OpenError{Dependency: "search-api"} },
-			"web_search was not executed: search-api failed. This is temporary; other tools remain usable. It is not known for how long." + do},
-		{"manual", downSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""),
-			"web_search was not executed: an operator has switched search-api off. Other tools remain usable." +
-				" Do not call web_search until an operator lifts that." + do},
-		{"manual at the cap", goneSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""),
-			"web_search was not executed: an operator has switched search-api off. Other tools remain usable." +
-				" Do not call web_search until an operator lifts that." + do},
-		{"busy", downSearch, webSearch, reason(toolcircuit.ReasonBusy, ""),
-			"web_search was not executed: every slot for search-api is taken. This is temporary; other tools remain usable." +
-				" Do not call web_search until a running call has ended. Go on with other work first, or use cached_search."},
-		{"copies", downSearch, webSearch, func(e *toolcircuit.OpenError) {
-			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall}
-		},
-			"web_search was not executed: copies of the same call to search-api are still running. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until they have ended. Wait for their result, or use cached_search, or answer without it and say what is missing."},
+			down + inRow + temp + " It is not known for how long." + do},
+		{"zero except the dependency", downSearch, webSearch, only(toolcircuit.OpenError{Dependency: "search-api"}),
+			not + "search-api failed." + temp + " It is not known for how long." + do},
+		{"manual", downSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""), manual + do},
+		{"manual at the cap", goneSearch, webSearch, reason(toolcircuit.ReasonManualOpen, ""), manual + do},
+		{"busy", downSearch, webSearch, reason(toolcircuit.ReasonBusy, ""), not + "every slot for search-api is taken." + temp +
+			" Do not call web_search until a running call has ended. Go on with other work first, or use cached_search."},
+		{"copies", downSearch, webSearch, only(toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall}),
+			not + "copies of the same call to search-api are still running." + others + "until they have ended. Wait for their result" + or},
 		{"repeated after a success", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindOK),
-			"web_search was not executed: this run sent the same call to search-api before, with the same result. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Use the result you have, or use cached_search, or answer without it and say what is missing."},
+			not + "this run sent the same call to search-api before, with the same result." + known + " Use the result you have" + or},
 		{"repeated after a failure", downSearch, webSearch, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindNotFound),
-			"web_search was not executed: this run sent the same call before, and search-api found no such thing. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments for 42 s, until 14:05:30 UTC. Look for what there is, or use cached_search, or answer without it and say what is missing."},
-		{"repeated in an outage", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindTimeout),
+			not + "this run sent the same call before, and search-api found no such thing." + known + " Look for what there is" + or},
+		{"repeated in an outage", downSearch, writes, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindTimeout),
 			"pay was not executed: this run sent the same call before, and search-api did not answer in time. Other tools remain usable." +
-				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
-		{"repeated in doubt", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindUnknown),
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC." +
+				" Check whether an earlier call took effect, or answer without it and say what is missing."},
+		{"repeated in doubt", downSearch, writes, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindUnknown),
 			"pay was not executed: this run sent the same call before, and search-api failed for unknown reasons. Other tools remain usable." +
-				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Check whether an earlier call took effect, or answer without it and say what is missing."},
-		{"repeated against a limit", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true}, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindRateLimited),
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC." +
+				" Check whether an earlier call took effect, or answer without it and say what is missing."},
+		{"repeated against a limit", downSearch, writes, reason(toolcircuit.ReasonRepeatedCall, toolcircuit.KindRateLimited),
 			"pay was not executed: this run sent the same call before, and search-api limited the rate of calls. Other tools remain usable." +
-				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC. Answer without it and say what is missing."},
-		{"repeated for good", downSearch, webSearch, func(e *toolcircuit.OpenError) {
-			*e = toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}
-		},
-			"web_search was not executed: this run sent the same call before, and search-api found the arguments invalid. Other arguments and other tools remain usable." +
-				" Do not call web_search with these arguments until a tool has changed something. Change the arguments, or use cached_search, or answer without it and say what is missing."},
+				" Do not call pay with these arguments for 102 s, until 14:06:30 UTC." + alone},
+		{"repeated for good", downSearch, webSearch,
+			only(toolcircuit.OpenError{Reason: toolcircuit.ReasonRepeatedCall, Cause: toolcircuit.KindInvalid}),
+			not + "this run sent the same call before, and search-api found the arguments invalid." + others +
+				"until a tool has changed something. Change the arguments" + or},
 		{"out of time", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindDeadline),
-			"web_search was not executed: this run has no time left to call search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
+			not + "this run has no time left to call search-api." + over + alone},
 		{"the run is closed", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, toolcircuit.KindCanceled),
-			"web_search was not executed: this run is over and calls search-api no more. Do not call web_search until the next run. Answer without it and say what is missing."},
-		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""),
-			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run. Answer without it and say what is missing."},
-		{"budget and the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionUseAlternative, toolcircuit.ActionEscalate}},
-			reason(toolcircuit.ReasonBudgetExhausted, ""),
-			"web_search was not executed: this run has no call left to search-api. Do not call web_search until the next run. Tell the user."},
-		{"a tool without a name", downSearch, toolcircuit.Tool{}, none,
-			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
-				" Do not call it for 42 s, until 14:05:30 UTC. Answer without it and say what is missing."},
-		{"alternatives of a tool without a name", downSearch, toolcircuit.Tool{Alternatives: []string{"cached_search"}}, none,
-			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
-				" Do not call it for 42 s, until 14:05:30 UTC." + do},
-		{"actions of a tool without a name", downSearch, toolcircuit.Tool{NextActions: []toolcircuit.Action{toolcircuit.ActionEscalate}}, none,
-			"This tool was not executed: search-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
-				" Do not call it for 42 s, until 14:05:30 UTC. Tell the user."},
-		{"the tool's own actions", downSearch, toolcircuit.Tool{Name: "web_search", NextActions: []toolcircuit.Action{toolcircuit.ActionPause, toolcircuit.ActionUseAlternative}},
-			none, down + " (3 failures in a row)." + until + " Go on with other work first, or use another tool."},
-		{"several alternatives", downSearch, toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b", "c"}},
-			none, down + " (3 failures in a row)." + until + " Use a or b, or answer without it and say what is missing."},
+			not + "this run is over and calls search-api no more." + over + alone},
+		{"budget", downSearch, webSearch, reason(toolcircuit.ReasonBudgetExhausted, ""), spent + alone},
+		{"budget and the tool's own actions", downSearch, actions(toolcircuit.ActionUseAlternative, toolcircuit.ActionEscalate),
+			reason(toolcircuit.ReasonBudgetExhausted, ""), spent + " Tell the user."},
+		{"a tool without a name", downSearch, toolcircuit.Tool{}, none, noName + alone},
+		{"alternatives of a tool without a name", downSearch, toolcircuit.Tool{Alternatives: []string{"cached_search"}}, none, noName + do},
+		{"actions of a tool without a name", downSearch, toolcircuit.Tool{NextActions: []toolcircuit.Action{toolcircuit.ActionEscalate}},
+			none, noName + " Tell the user."},
+		{"the tool's own actions", downSearch, actions(toolcircuit.ActionPause, toolcircuit.ActionUseAlternative), none,
+			down + inRow + until + " Go on with other work first, or use another tool."},
+		{"several alternatives", downSearch, toolcircuit.Tool{Name: "web_search", Alternatives: []string{"a", "b", "c"}}, none,
+			down + inRow + until + " Use a or b, or answer without it and say what is missing."},
 		{"an inner dependency", downSearch, webSearch, func(e *toolcircuit.OpenError) { e.Dependency = "mail-api" },
-			"web_search stopped part-way, its call not executed: mail-api did not answer in time (3 failures in a row)." + until + do},
-		{"an inner dependency behind side effects", downSearch, toolcircuit.Tool{Name: "pay", SideEffects: true},
+			"web_search stopped part-way, its call not executed: mail-api did not answer in time" + inRow + until + do},
+		{"an inner dependency behind side effects", downSearch, writes,
 			func(e *toolcircuit.OpenError) { e.Dependency, e.RetryAt = "mail-api", e.RetryAt.Add(-time.Minute) },
-			"pay stopped part-way, its call not executed: mail-api did not answer in time (3 failures in a row). This is temporary; other tools remain usable." +
+			"pay stopped part-way, its call not executed: mail-api did not answer in time" + inRow + temp +
 				" Do not call pay for 42 s, until 14:05:30 UTC. Before you call it again, check what it did."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -319,43 +297,43 @@ func TestMessageOfLongWait(t *testing.T) {
 }
 
 func TestMessageOfFailure(t *testing.T) {
-	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
 	const (
 		unclear = " Whether it took effect is not known."
 		later   = " This may be temporary: go on with other work before you call it once more."
-		never   = " The same call is not likely to work later. Change the arguments, or use cached_search, or answer without it and say what is missing."
-		open    = " Nothing says whether the same call would work later. Change the arguments, or use cached_search, or answer without it and say what is missing."
+		do      = " Change the arguments, or use cached_search, or answer without it and say what is missing."
+		never   = " The same call is not likely to work later." + do
+		unknown = "search-api failed for unknown reasons."
 		check   = " Before you call it again, check whether it did; if you cannot, tell the user."
 	)
 	for _, tt := range []struct {
 		tool toolcircuit.Tool
-		kind toolcircuit.Kind
+		err  error
 		want string
 	}{
-		{webSearch, toolcircuit.KindTimeout, "web_search failed: search-api did not answer in time." + unclear + later},
-		{webSearch, toolcircuit.KindUnavailable, "web_search failed: search-api was unreachable or broken." + unclear + later},
-		{webSearch, toolcircuit.KindSlow, "web_search failed: search-api answered too slowly." + unclear + later},
-		{webSearch, toolcircuit.KindPanic, "web_search failed: search-api was called by code that crashed." + unclear + never},
-		{webSearch, toolcircuit.KindUnknown, "web_search failed: search-api failed for unknown reasons." + unclear + open},
-		{webSearch, toolcircuit.KindRateLimited, "web_search ran and failed: search-api limited the rate of calls." + later},
-		{webSearch, toolcircuit.KindInvalid, "web_search ran and failed: search-api found the arguments invalid." + never},
-		{webSearch, toolcircuit.KindNotFound, "web_search ran and failed: search-api found no such thing." + never},
-		{webSearch, toolcircuit.KindConflict, "web_search ran and failed: search-api reported a conflict." + never},
-		{webSearch, toolcircuit.KindOK, "web_search ran and failed: search-api failed for unknown reasons." +
-			" Nothing says whether the same call would work later. Change the arguments, or use cached_search, or answer without it and say what is missing."},
-		{webSearch, toolcircuit.KindUnauthorized, "web_search ran and failed: search-api refused access." +
+		{webSearch, failure(toolcircuit.KindTimeout), "web_search failed: search-api did not answer in time." + unclear + later},
+		{webSearch, failure(toolcircuit.KindUnavailable), "web_search failed: search-api was unreachable or broken." + unclear + later},
+		{webSearch, failure(toolcircuit.KindSlow), "web_search failed: search-api answered too slowly." + unclear + later},
+		{webSearch, failure(toolcircuit.KindPanic), "web_search failed: search-api was called by code that crashed." + unclear + never},
+		{webSearch, failure(toolcircuit.KindUnknown),
+			"web_search failed: " + unknown + unclear + " Nothing says whether the same call would work later." + do},
+		{webSearch, failure(toolcircuit.KindRateLimited), "web_search ran and failed: search-api limited the rate of calls." + later},
+		{webSearch, failure(toolcircuit.KindInvalid), "web_search ran and failed: search-api found the arguments invalid." + never},
+		{webSearch, failure(toolcircuit.KindNotFound), "web_search ran and failed: search-api found no such thing." + never},
+		{webSearch, failure(toolcircuit.KindConflict), "web_search ran and failed: search-api reported a conflict." + never},
+		{webSearch, failure(toolcircuit.KindOK),
+			"web_search ran and failed: " + unknown + " Nothing says whether the same call would work later." + do},
+		{webSearch, failure(toolcircuit.KindUnauthorized), "web_search ran and failed: search-api refused access." +
 			" The same call cannot work until a person sets that right. Tell the user, or use cached_search."},
-		{pay, toolcircuit.KindTimeout, "pay failed: search-api did not answer in time." + unclear + check},
-		{pay, toolcircuit.KindUnknown, "pay failed: search-api failed for unknown reasons." + unclear + check},
-		{pay, toolcircuit.KindRateLimited, "pay ran and failed: search-api limited the rate of calls." + later},
-		{toolcircuit.Tool{}, toolcircuit.KindTimeout, "This tool failed: search-api did not answer in time." + unclear + later},
+		{webSearch, comeBack, "web_search ran and failed: search-api limited the rate of calls. This is temporary." +
+			" Do not call it for 42 s, until 14:05:12 UTC. Use cached_search, or answer without it and say what is missing."},
+		{writes, failure(toolcircuit.KindTimeout), "pay failed: search-api did not answer in time." + unclear + check},
+		{writes, failure(toolcircuit.KindUnknown), "pay failed: " + unknown + unclear + check},
+		{writes, failure(toolcircuit.KindRateLimited), "pay ran and failed: search-api limited the rate of calls." + later},
+		{toolcircuit.Tool{}, failure(toolcircuit.KindTimeout), "This tool failed: search-api did not answer in time." + unclear + later},
 	} {
-		t.Run(tt.tool.Name+" "+string(tt.kind), func(t *testing.T) {
-			r, err := softly(t, tt.tool, failure(tt.kind))
-			require.NoError(t, err)
-			assert.Equal(t, toolcircuit.StatusFailed, r.Status)
-			assert.Equal(t, tt.want, r.Message)
-		})
+		r := softly(t, tt.tool, tt.err)
+		assert.Equal(t, toolcircuit.StatusFailed, r.Status)
+		assert.Equal(t, tt.want, r.Message)
 	}
 }
 
@@ -372,10 +350,7 @@ func TestEveryFieldFilled(t *testing.T) {
 		{Name: "web_search", SideEffects: true},
 		{SideEffects: true, Alternatives: []string{"a", "b"}},
 	}
-	kinds := []toolcircuit.Kind{"", toolcircuit.KindOK, toolcircuit.KindDuplicate, toolcircuit.KindTimeout, toolcircuit.KindDeadline,
-		toolcircuit.KindUnavailable, toolcircuit.KindRateLimited, toolcircuit.KindSlow, toolcircuit.KindPanic,
-		toolcircuit.KindUnauthorized, toolcircuit.KindInvalid, toolcircuit.KindNotFound, toolcircuit.KindConflict,
-		toolcircuit.KindCanceled, toolcircuit.KindInterrupt, toolcircuit.KindRejected, toolcircuit.KindUnknown}
+	kinds := append([]toolcircuit.Kind{""}, kinds...)
 	rules := []toolcircuit.Rule{"", toolcircuit.RuleThreshold, toolcircuit.RuleRate, toolcircuit.RuleThresholdRate,
 		toolcircuit.RulePause, toolcircuit.RuleProbe, toolcircuit.RuleReset, "fleet"}
 	reasons := []toolcircuit.Reason{toolcircuit.ReasonDependencyOpen, toolcircuit.ReasonManualOpen,
@@ -383,11 +358,17 @@ func TestEveryFieldFilled(t *testing.T) {
 	timed := regexp.MustCompile(`for \d+ s, until 14:\d\d:[0-5]0 UTC`)
 
 	messages := map[string]bool{}
-	refusal := func(t *testing.T, d *desk, e *toolcircuit.OpenError) {
+	keeps := func(b toolcircuit.Blocked, rules map[string]bool) {
+		for rule, kept := range rules {
+			assert.True(t, kept, "%s: %+v", rule, b)
+		}
+		messages[b.Message] = true
+	}
+	refusal := func(d *desk, e *toolcircuit.OpenError) {
 		b := d.blocked(e).Blocked
 		m := b.Message
 		hasTime := b.RetryAfterMS > 0 && !b.RetryAt.IsZero() && timed.MatchString(m)
-		for rule, kept := range map[string]bool{
+		keeps(b, map[string]bool{
 			"names the tool":             strings.HasPrefix(m, cmp.Or(b.Tool, "This tool")+" "),
 			"names the dependency":       strings.Contains(m, b.Dependency),
 			"says nothing ran":           strings.Contains(m, " not executed"),
@@ -397,10 +378,7 @@ func TestEveryFieldFilled(t *testing.T) {
 			"is no retryable":            !*b.Retryable,
 			"has a next action":          len(b.NextActions) > 0,
 			"was not executed, or maybe": (b.Executed == nil) == (b.Outcome == "unknown"),
-		} {
-			assert.True(t, kept, "%s: %+v", rule, b)
-		}
-		messages[m] = true
+		})
 	}
 	for _, from := range []func(*testing.T, toolcircuit.Tool) *desk{downSearch, goneSearch} {
 		for _, tool := range tools {
@@ -411,13 +389,13 @@ func TestEveryFieldFilled(t *testing.T) {
 					for _, base.Dependency = range []string{"search-api", "mail-api"} {
 						for _, base.Cause = range kinds {
 							e := base
-							refusal(t, d, &e)
+							refusal(d, &e)
 						}
 						for _, base.Rule = range rules {
 							for n := range 3 {
 								e := base
 								e.Failures, e.Openings = n, n
-								refusal(t, d, &e)
+								refusal(d, &e)
 							}
 						}
 					}
@@ -434,13 +412,12 @@ func TestEveryFieldFilled(t *testing.T) {
 			} {
 				for _, p := range []toolcircuit.Policy{{}, {FailureThreshold: 1, Cooldown: time.Minute}} {
 					d := newDesk(t, "search-api", tool, p)
-					_, v, err := judgedCall(d, err)
-					r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, v, err)
+					_, r, err := d.settled(err)
 					if err != nil || r.Status != toolcircuit.StatusFailed {
 						continue
 					}
 					m := r.Message
-					for rule, kept := range map[string]bool{
+					keeps(r.Blocked, map[string]bool{
 						"names the tool":           strings.HasPrefix(m, cmp.Or(r.Tool, "This tool")+" "),
 						"says what happened":       strings.Contains(m, "search-api ") || strings.Contains(m, "its arguments are invalid"),
 						"nothing ran":              strings.Contains(m, " was not executed: ") == (r.Executed != nil && !*r.Executed),
@@ -449,10 +426,7 @@ func TestEveryFieldFilled(t *testing.T) {
 						"until when":               timed.MatchString(m) == (r.RetryAfterMS > 0) && (r.RetryAfterMS > 0) == (r.RetryAt != nil),
 						"no hope for the hopeless": !strings.Contains(m, "temporary") || *r.Retryable,
 						"the other circuit's":      !strings.Contains(m, "in a row"),
-					} {
-						assert.True(t, kept, "%s: %+v", rule, r.Blocked)
-					}
-					messages[m] = true
+					})
 				}
 			}
 		}
@@ -482,13 +456,11 @@ func TestResultOf(t *testing.T) {
 	assert.Equal(t, d.blocked(d.refusal()), d.blocked(deep))
 	assert.Equal(t, d.blocked(d.refusal()), d.blocked(nested(999, d.refusal())), "as deep as errors are looked at")
 
-	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}, plain)
-	require.NoError(t, err)
+	r = must(toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{Kind: toolcircuit.KindUnknown}, plain))
 	assert.Equal(t, toolcircuit.StatusFailed, r.Status, "judged, so it ran")
 
-	paid := toolcircuit.Verdict{Effect: toolcircuit.EffectHeal, Kind: toolcircuit.KindDuplicate}
-	r, err = toolcircuit.ResultOf(d.ToolCircuit, 7, paid, fmt.Errorf("agent: %w", toolcircuit.Duplicate(plain)))
-	require.NoError(t, err)
+	paid := fmt.Errorf("agent: %w", toolcircuit.Duplicate(plain))
+	r = must(toolcircuit.ResultOf(d.ToolCircuit, 7, healed(toolcircuit.KindDuplicate), paid))
 	assert.Equal(t, toolcircuit.StatusOK, r.Status)
 	assert.Equal(t, 7, *r.Value)
 	assert.Equal(t, "duplicate", r.Outcome)
@@ -541,18 +513,17 @@ func TestResultOfOwnsItsSlices(t *testing.T) {
 	}
 	d := newDesk(t, "search-api", tool, toolcircuit.Policy{})
 	soft := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, int) (int, error) { return 0, failure(toolcircuit.KindInvalid) })
-	want, err := soft(t.Context(), 0)
-	require.NoError(t, err)
+	want := must(soft(t.Context(), 0))
 	text := marshal(t, want)
 	spoil(want)
-	again, err := soft(t.Context(), 0)
-	require.NoError(t, err)
+	again := must(soft(t.Context(), 0))
 	assert.Equal(t, text, marshal(t, again))
 }
 
 func TestToolMessage(t *testing.T) {
 	standard := downSearch(t, webSearch)
 	want := standard.blocked(standard.refusal())
+	tool := webSearch
 	var seen toolcircuit.Blocked
 	for _, tt := range []struct {
 		name    string
@@ -564,22 +535,16 @@ func TestToolMessage(t *testing.T) {
 		{"no text", func(toolcircuit.Blocked) string { return "" }, want.Message, 0},
 		{"a panic", func(toolcircuit.Blocked) string { panic("bug") }, want.Message, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tool := webSearch
-			tool.Message = tt.message
-			d := downSearch(t, tool)
-			assert.Equal(t, tt.want, d.blocked(d.refusal()).Message)
-			assert.EqualValues(t, tt.panics, d.Snapshot().HookPanics)
-		})
+		tool.Message = tt.message
+		d := downSearch(t, tool)
+		assert.Equal(t, tt.want, d.blocked(d.refusal()).Message, tt.name)
+		assert.EqualValues(t, tt.panics, d.Snapshot().HookPanics, tt.name)
 	}
 	want.Message = ""
 	assert.Equal(t, want.Blocked, seen)
 
-	tool := webSearch
 	tool.Message = func(b toolcircuit.Blocked) string { return string(b.Reason) }
-	r, err := softly(t, tool, failure(toolcircuit.KindTimeout))
-	require.NoError(t, err)
-	assert.Equal(t, "call_failed", r.Message, "failed results too")
+	assert.Equal(t, "call_failed", softly(t, tool, failure(toolcircuit.KindTimeout)).Message, "failed results too")
 }
 
 // N08: what the tool itself says to the model.
@@ -612,8 +577,7 @@ func TestDetail(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDesk(t, "search-api", tt.tool, toolcircuit.Policy{})
-			_, v, err := judgedCall(d, tt.err)
-			r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, v, err)
+			v, r, err := d.settled(tt.err)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, r.Detail)
 			assert.NotContains(t, r.Message, "YYYY")
@@ -629,69 +593,79 @@ func TestDetail(t *testing.T) {
 	assert.Contains(t, text, `"endTurn":true,"detail":"d","message":"m"`)
 }
 
-// judgedCall is a call in two steps.
-func judgedCall(d *desk, err error) (int, toolcircuit.Verdict, error) {
+// settled is the result of a call in two steps.
+func (d *desk) settled(err error) (toolcircuit.Verdict, toolcircuit.Result[int], error) {
 	d.t.Helper()
 	p, refusal := d.Allow(d.t.Context())
 	require.NoError(d.t, refusal)
 	v, err := p.Settle(d.t.Context(), nil, err)
-	return 0, v, err
+	r, err := toolcircuit.ResultOf(d.ToolCircuit, 0, v, err)
+	return v, r, err
 }
 
 // What certainly did not happen is told so: mistakes that the tool found itself, and calls for which
-// no connection could be made.
-func TestFailureThatExecutedNothing(t *testing.T) {
-	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+// no connection could be made. Of errors that a tool joins, all must agree.
+func TestExecutedOrNot(t *testing.T) {
+	refused := dial(os.NewSyscallError("connect", syscall.ECONNREFUSED))
 	reset := &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
-	noHost := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}}
-	slow := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
-	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
+	noHost := dial(&net.DNSError{Err: "server misbehaving", IsTemporary: true})
+	slow := dial(os.ErrDeadlineExceeded)
+	limited, missing := &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 9 * time.Second}, notFoundErr
+	bad, plain := toolcircuit.Invalid(errors.New("secret")), errors.New("x")
+	yes, no := true, false
 	const (
-		later = " This may be temporary: go on with other work before you call it once more."
-		mend  = " The same call is not likely to work later. Change the arguments as detail says, or "
+		later   = " This may be temporary: go on with other work before you call it once more."
+		mend    = " The same call is not likely to work later. Change the arguments as detail says, or "
+		unsent  = "pay was not executed: search-api could not be reached." + later
+		mistake = "pay was not executed: its arguments are invalid." + mend + "answer without it and say what is missing."
+		lost    = "pay failed: search-api was unreachable or broken. Whether it took effect is not known." +
+			" Before you call it again, check whether it did; if you cannot, tell the user."
 	)
-	for _, tt := range []struct {
-		name   string
-		tool   toolcircuit.Tool
-		err    error
-		proven bool
-		want   string
+	for name, tt := range map[string]struct {
+		errs     []error // in both orders
+		executed *bool
+		message  string
 	}{
-		{"invalid", webSearch, toolcircuit.Invalid(errors.New("secret")), true,
-			"web_search was not executed: its arguments are invalid." + mend + "use cached_search, or answer without it and say what is missing."},
-		{"invalid, a write", pay, toolcircuit.Invalid(errors.New("secret")), true,
-			"pay was not executed: its arguments are invalid." + mend + "answer without it and say what is missing."},
-		{"refused", webSearch, refused, true, "web_search was not executed: search-api could not be reached." + later},
-		{"refused, a write", pay, refused, true, "pay was not executed: search-api could not be reached." + later},
-		{"refused, by an HTTP client", pay, &url.Error{Op: "Post", URL: "https://secret", Err: refused}, true, "pay was not executed: search-api could not be reached." + later},
-		{"refused, by a proxy", pay, &net.OpError{Op: "proxyconnect", Err: refused}, true, "pay was not executed: search-api could not be reached." + later},
-		{"refused, the number alone", pay, fmt.Errorf("pay: %w", syscall.ECONNREFUSED), true, "pay was not executed: search-api could not be reached." + later},
-		{"no address", pay, noHost, true, "pay was not executed: search-api could not be reached." + later},
-		{"no connection in time", pay, slow, true, "pay was not executed: search-api could not be reached." + later},
-		{"refused twice", pay, errors.Join(refused, fmt.Errorf("again: %w", slow)), true, "pay was not executed: search-api could not be reached." + later},
-		{"refused after a lost connection", pay, errors.Join(reset, refused), false,
-			"pay failed: search-api was unreachable or broken. Whether it took effect is not known. Before you call it again, check whether it did; if you cannot, tell the user."},
-		{"a lost connection", pay, reset, false,
-			"pay failed: search-api was unreachable or broken. Whether it took effect is not known. Before you call it again, check whether it did; if you cannot, tell the user."},
+		"invalid":                          {[]error{bad}, &no, mistake},
+		"refused":                          {[]error{refused}, &no, unsent},
+		"refused, by an HTTP client":       {[]error{get(refused)}, &no, unsent},
+		"refused, by a proxy":              {[]error{&net.OpError{Op: "proxyconnect", Err: refused}}, &no, unsent},
+		"refused, the number alone":        {[]error{fmt.Errorf("pay: %w", syscall.ECONNREFUSED)}, &no, unsent},
+		"no address":                       {[]error{noHost}, &no, unsent},
+		"a name without an address":        {[]error{&net.DNSError{Err: "no such host", Name: "dep", IsNotFound: true}}, &no, ""},
+		"no connection in time":            {[]error{slow}, &no, unsent},
+		"refused twice":                    {[]error{refused, fmt.Errorf("again: %w", slow)}, &no, unsent},
+		"refused after a lost connection":  {[]error{reset, refused}, nil, lost},
+		"a lost connection":                {[]error{reset}, nil, lost},
+		"no answer, then a limit":          {[]error{reset, limited}, nil, ""},
+		"two answers":                      {[]error{limited, missing}, &yes, ""},
+		"an answer beside what is unknown": {[]error{missing, plain}, nil, ""},
+		"invalid beside what is unknown":   {[]error{bad, plain}, nil, ""},
+		"invalid beside an answer":         {[]error{bad, &toolcircuit.HTTPError{StatusCode: 409}}, nil, ""},
+		"refused beside an answer":         {[]error{refused, missing}, nil, ""},
+		"invalid twice":                    {[]error{bad, bad}, &no, mistake},
+		"refused, and invalid":             {[]error{refused, bad}, &no, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r, err := softly(t, tt.tool, tt.err)
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, r.Message)
-			if tt.proven {
-				assert.Equal(t, false, *r.Executed)
-				assert.Empty(t, r.Outcome)
-			} else {
-				assert.Nil(t, r.Executed)
-				assert.Equal(t, "unknown", r.Outcome)
+		for _, errs := range orders(tt.errs) {
+			r := softly(t, writes, fmt.Errorf("attempts: %w", errors.Join(errs...)))
+			assert.Equal(t, tt.executed, r.Executed, "%s: %s", name, r.Message)
+			assert.Equal(t, tt.executed == nil, r.Outcome == "unknown", name)
+			if tt.message != "" {
+				assert.Equal(t, tt.message, r.Message, name)
 			}
-		})
+			if tt.executed == nil {
+				assert.False(t, *r.Retryable, name)
+				assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, r.NextActions, name)
+			}
+		}
 	}
+	assert.Equal(t, "web_search was not executed: its arguments are invalid."+mend+
+		"use cached_search, or answer without it and say what is missing.", softly(t, webSearch, bad).Message)
+	assert.Equal(t, "web_search was not executed: search-api could not be reached."+later, softly(t, webSearch, refused).Message)
 	var none *net.OpError
-	_, err := softly(t, pay, fmt.Errorf("pay: %w", none))
-	require.NoError(t, err)
-	_, err = softly(t, pay, itself{})
-	require.NoError(t, err, "an error without end")
+	for _, err := range []error{fmt.Errorf("pay: %w", none), itself{}} { // itself is without end
+		softly(t, writes, err)
+	}
 }
 
 // itself is an error that wraps itself.
@@ -715,90 +689,48 @@ func TestResultOr(t *testing.T) {
 	}, got.Blocked)
 	assert.Equal(t, got, got.Or(1, "other"), "the first fallback stays")
 
-	failed, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
-	require.NoError(t, err)
+	failed := softly(t, webSearch, failure(toolcircuit.KindTimeout))
 	assert.Equal(t, toolcircuit.ReasonCallFailed, failed.Or(9, "cache").Reason)
 
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, nil)
-	require.NoError(t, err)
+	ok := must(toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, nil))
 	assert.Equal(t, ok, ok.Or(9, "cache"))
-}
-
-// What a tool returns as a Result tells an outer circuit no more than it knows.
-func TestResultUnderOuterCircuit(t *testing.T) {
-	d := downSearch(t, webSearch)
-	blocked := d.blocked(d.refusal())
-	timedOut, err := softly(t, webSearch, failure(toolcircuit.KindTimeout))
-	require.NoError(t, err)
-	invalid, err := softly(t, webSearch, failure(toolcircuit.KindInvalid))
-	require.NoError(t, err)
-	ok, err := toolcircuit.ResultOf(d.ToolCircuit, 7, toolcircuit.Verdict{}, nil)
-	require.NoError(t, err)
-	for _, tt := range []struct {
-		name   string
-		result toolcircuit.Result[int]
-		want   int // failures in a row afterwards, of one before
-	}{
-		{"ok", ok, 0},
-		{"blocked", blocked, 1},
-		{"fallback", blocked.Or(1, "cache"), 1},
-		{"failed", timedOut, 2},
-		{"failed by the caller", invalid, 1},
-		{"fallback of failed", timedOut.Or(1, "cache"), 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			outer := newDesk(t, "shop-api", toolcircuit.Tool{}, toolcircuit.Policy{})
-			outer.do(failure(toolcircuit.KindTimeout))
-			_, err := toolcircuit.Do(t.Context(), outer.ToolCircuit, func(context.Context) (toolcircuit.Result[int], error) {
-				return tt.result, nil
-			})
-			require.NoError(t, err)
-			assert.Equal(t, tt.want, outer.Snapshot().Streak)
-		})
-	}
 }
 
 func TestWrapResult(t *testing.T) {
 	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1})
 	var result error
 	search := toolcircuit.WrapResult(d.ToolCircuit, func(_ context.Context, q string) (string, error) { return "hits of " + q, result })
-
-	r, err := search(t.Context(), "go")
-	require.NoError(t, err)
-	assert.Equal(t, "hits of go", *r.Value)
-
-	for range 3 {
-		result = failure(toolcircuit.KindInvalid)
-		r, err = search(t.Context(), "go")
-		require.NoError(t, err)
-		assert.Equal(t, toolcircuit.StatusFailed, r.Status, "blocked is for refusals")
-		assert.True(t, *r.Executed)
+	mistake := failure(toolcircuit.KindInvalid)
+	for i, tt := range []struct {
+		err  error
+		want toolcircuit.Status // blocked is for refusals
+	}{
+		{nil, toolcircuit.StatusOK}, {mistake, toolcircuit.StatusFailed}, {mistake, toolcircuit.StatusFailed},
+		{errDown, toolcircuit.StatusFailed}, {nil, toolcircuit.StatusBlocked},
+	} {
+		result = tt.err
+		r := must(search(t.Context(), "go"))
+		assert.Equal(t, tt.want, r.Status, "call %d", i)
+		if tt.want == toolcircuit.StatusOK {
+			assert.Equal(t, "hits of go", *r.Value)
+		} else {
+			assert.Nil(t, r.Value, "call %d", i)
+		}
 	}
-
-	result = failure(toolcircuit.KindTimeout)
-	r, err = search(t.Context(), "go")
-	require.NoError(t, err)
-	assert.Equal(t, toolcircuit.StatusFailed, r.Status)
-	assert.Nil(t, r.Value)
-
-	r, err = search(t.Context(), "go")
-	require.NoError(t, err)
-	assert.Equal(t, toolcircuit.StatusBlocked, r.Status)
-	assert.Nil(t, r.Value)
 }
 
 func TestWrapResultLeavesWhatIsTheRuntimes(t *testing.T) {
+	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
+	var fails func() error
+	soft := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { return 7, fails() })
 	for _, kind := range []toolcircuit.Kind{toolcircuit.KindCanceled, toolcircuit.KindDeadline, toolcircuit.KindInterrupt} {
-		r, err := softly(t, webSearch, failure(kind))
+		fails = func() error { return failure(kind) }
+		r, err := soft(t.Context(), "")
 		assert.Equal(t, failure(kind), err)
 		assert.Zero(t, r)
 	}
-
-	d := newDesk(t, "search-api", webSearch, toolcircuit.Policy{})
-	soft := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, string) (int, error) { panic("bug") })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := soft(ctx, "")
+	fails = func() error { panic("bug") }
+	_, err := soft(endedContext(), "")
 	assert.Equal(t, context.Canceled, err, "nothing ran")
 	assert.PanicsWithValue(t, "bug", func() { soft(t.Context(), "") })
 }
@@ -837,21 +769,20 @@ func TestOpenErrorWithoutClock(t *testing.T) {
 // A dependency that has just gone is told from one that stays away. A first opening is the former, also
 // where MaxCooldown is no more than Cooldown.
 func TestStartingOrGone(t *testing.T) {
-	starting, gone := downSearch(t, webSearch), goneSearch(t, webSearch)
-	s := starting.blocked(starting.refusal())
-	assert.Contains(t, s.Message, "This is temporary")
-	assert.NotContains(t, s.NextActions, toolcircuit.ActionEscalate)
+	first := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, MaxCooldown: time.Minute})
+	first.do(errDown)
+	for _, d := range []*desk{downSearch(t, webSearch), first} {
+		b := d.blocked(d.refusal())
+		assert.Contains(t, b.Message, "This is temporary")
+		assert.NotContains(t, b.NextActions, toolcircuit.ActionEscalate)
+	}
+	gone := goneSearch(t, webSearch)
 	for range 10 {
 		g := gone.blocked(gone.refusal())
 		assert.Contains(t, g.Message, "unavailable for this task")
 		assert.NotContains(t, g.Message, "temporary")
 		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate, toolcircuit.ActionUseAlternative, toolcircuit.ActionAnswerWithout}, g.NextActions)
 	}
-	first := newDesk(t, "search-api", webSearch, toolcircuit.Policy{FailureThreshold: 1, Cooldown: time.Minute, MaxCooldown: time.Minute})
-	first.do(errDown)
-	f := first.blocked(first.refusal())
-	assert.Contains(t, f.Message, "This is temporary")
-	assert.NotContains(t, f.NextActions, toolcircuit.ActionEscalate)
 }
 
 func TestWaitIsNumeric(t *testing.T) {
@@ -879,18 +810,12 @@ func TestWaitIsNumeric(t *testing.T) {
 
 // A payment that timed out may have happened. The model is told to look, not to pay again.
 func TestOutcomeUnknown(t *testing.T) {
-	pay := toolcircuit.Tool{Name: "pay", SideEffects: true, Alternatives: []string{"invoice"}}
-	for kind, want := range map[toolcircuit.Kind]bool{ // retryable
-		toolcircuit.KindTimeout:      false,
-		toolcircuit.KindUnavailable:  false,
-		toolcircuit.KindUnknown:      false,
-		toolcircuit.KindInvalid:      false,
-		toolcircuit.KindRateLimited:  true,
-		toolcircuit.KindUnauthorized: false,
-	} {
-		r, err := softly(t, pay, failure(kind))
-		require.NoError(t, err)
-		assert.Equal(t, want, *r.Retryable, kind)
+	pay := writes
+	pay.Alternatives = []string{"invoice"}
+	for _, kind := range []toolcircuit.Kind{toolcircuit.KindTimeout, toolcircuit.KindUnavailable, toolcircuit.KindUnknown,
+		toolcircuit.KindInvalid, toolcircuit.KindRateLimited, toolcircuit.KindUnauthorized} {
+		r := softly(t, pay, failure(kind))
+		assert.Equal(t, kind == toolcircuit.KindRateLimited, *r.Retryable, kind)
 		assert.Equal(t, r.Outcome == "unknown", strings.Contains(r.Message, "check whether it did"), kind)
 		if r.Outcome == "unknown" {
 			assert.Nil(t, r.Executed)
@@ -903,8 +828,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	blocked := downSearch(t, pay)
 	assert.Contains(t, blocked.blocked(blocked.refusal()).Message, "pay was not executed")
 
-	benign, err := softly(t, webSearch, toolcircuit.Benign(&toolcircuit.HTTPError{StatusCode: 503}))
-	require.NoError(t, err)
+	benign := softly(t, webSearch, toolcircuit.Benign(&toolcircuit.HTTPError{StatusCode: 503}))
 	assert.False(t, *benign.Retryable, "as Retryable says")
 }
 
@@ -915,16 +839,11 @@ func TestRefusalSaysAll(t *testing.T) {
 	check := func(state toolcircuit.State, reason toolcircuit.Reason, wait time.Duration) {
 		t.Helper()
 		e := d.refusal()
-		assert.Equal(t, "search-api", e.Dependency)
-		assert.Equal(t, state, e.State)
-		assert.Equal(t, reason, e.Reason)
-		assert.Equal(t, toolcircuit.KindTimeout, e.Cause)
-		assert.Equal(t, wait, e.RetryAfter())
 		r := d.blocked(e)
-		assert.Equal(t, e.Dependency, r.Dependency)
-		assert.Equal(t, state, r.State)
-		assert.Equal(t, reason, r.Reason)
-		assert.Equal(t, e.Cause, r.Cause)
+		want := []any{"search-api", state, reason, toolcircuit.KindTimeout}
+		assert.Equal(t, want, []any{e.Dependency, e.State, e.Reason, e.Cause})
+		assert.Equal(t, want, []any{r.Dependency, r.State, r.Reason, r.Cause})
+		assert.Equal(t, wait, e.RetryAfter())
 		assert.Equal(t, wait.Milliseconds(), r.RetryAfterMS)
 		assert.Equal(t, wait == 0, r.RetryAt == nil)
 		var back toolcircuit.Result[int]
@@ -938,13 +857,11 @@ func TestRefusalSaysAll(t *testing.T) {
 	check(toolcircuit.StateOpen, toolcircuit.ReasonDependencyOpen, 42*time.Second)
 
 	d.clock.Add(42 * time.Second)
-	_, err := d.Allow(t.Context()) // the probe, which never comes back
-	require.NoError(t, err)
+	allow(t, d.ToolCircuit) // the probe, which never comes back
 	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Second)
 
 	d.clock.Add(time.Minute)
-	_, err = d.Allow(t.Context()) // past the lease the next one probes
-	require.NoError(t, err)
+	allow(t, d.ToolCircuit) // past the lease the next one probes
 	check(toolcircuit.StateHalfOpen, toolcircuit.ReasonDependencyOpen, time.Second)
 
 	d.SetOverride(toolcircuit.OverrideOpen)
@@ -952,8 +869,7 @@ func TestRefusalSaysAll(t *testing.T) {
 
 	d.SetOverride(toolcircuit.OverrideNone)
 	d.clock.Add(time.Minute)
-	r, err := toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) { return 7, nil })
-	require.NoError(t, err)
+	r := must(toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) { return 7, nil }))
 	assert.Equal(t, toolcircuit.StatusOK, r.Status)
 	assert.Zero(t, r.Blocked)
 }
@@ -989,8 +905,7 @@ func TestRetryAtAfterTheHostSlept(t *testing.T) {
 	})
 	search := toolcircuit.WrapResult(c, func(context.Context, int) (int, error) { return 0, errDown })
 	for _, status := range []toolcircuit.Status{toolcircuit.StatusFailed, toolcircuit.StatusBlocked} {
-		r, err := search(t.Context(), 1)
-		require.NoError(t, err)
+		r := must(search(t.Context(), 1))
 		assert.Equal(t, status, r.Status)
 		assert.EqualValues(t, 600_000, r.RetryAfterMS)
 		assert.Equal(t, time.Date(2026, 11, 29, 14, 14, 30, 0, time.UTC), *r.RetryAt)
@@ -999,8 +914,7 @@ func TestRetryAtAfterTheHostSlept(t *testing.T) {
 	}
 	host.slept = 8 * time.Hour
 	host.Add(500 * time.Millisecond)
-	r, err := search(t.Context(), 1)
-	require.NoError(t, err)
+	r := must(search(t.Context(), 1))
 	assert.EqualValues(t, 599_500, r.RetryAfterMS)
 	assert.Equal(t, time.Date(2026, 11, 29, 22, 14, 30, 0, time.UTC), *r.RetryAt)
 	assert.Contains(t, r.Message, "for 600 s, until 22:14:30 UTC")
@@ -1010,8 +924,7 @@ func TestRetryAtAfterTheHostSlept(t *testing.T) {
 func TestHintWhileProbing(t *testing.T) {
 	d := downSearch(t, webSearch)
 	d.clock.Add(42 * time.Second)
-	probe, err := d.Allow(t.Context())
-	require.NoError(t, err)
+	probe := allow(t, d.ToolCircuit)
 	end := d.clock.Now().Add(time.Minute)
 	for _, tt := range []struct{ ran, told time.Duration }{
 		{0, time.Second},
@@ -1034,7 +947,7 @@ func TestHintWhileProbing(t *testing.T) {
 	assert.Equal(t, time.Second, d.refusal().RetryAfter(), "a clock that stepped back")
 
 	d.clock.Set(end.Add(-10 * time.Second))
-	write := &desk{ToolCircuit: d.WithTool(toolcircuit.Tool{Name: "pay", SideEffects: true}), t: t, clock: d.clock}
+	write := &desk{ToolCircuit: d.WithTool(writes), t: t, clock: d.clock}
 	assert.Equal(t, 10*time.Second, write.refusal().RetryAfter(), "a write waits for its turn")
 	probe.Release()
 }
@@ -1148,8 +1061,7 @@ func TestSpreadOfHints(t *testing.T) {
 	for i := range all[1:] {
 		assert.Less(t, all[i+1]-all[i], int64(15_000/40), "evenly")
 	}
-	failed, err := toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Classify(t.Context(), toolcircuit.Outcome{Err: errDown}), errDown)
-	require.NoError(t, err)
+	failed := must(toolcircuit.ResultOf(d.ToolCircuit, 0, toolcircuit.Classify(t.Context(), toolcircuit.Outcome{Err: errDown}), errDown))
 	assert.Greater(t, failed.RetryAfterMS, int64(50_000), "a failed result is spread, too")
 	again := made(1, 0.25, errDown)
 	again.clock.Add(10 * time.Second)
@@ -1171,8 +1083,7 @@ func TestSpreadOfHints(t *testing.T) {
 
 	// Half-open: the share of the hint, not that of the lease.
 	d.clock.Set(e.RetryAt)
-	probe, err := d.Allow(t.Context())
-	require.NoError(t, err)
+	probe := allow(t, d.ToolCircuit)
 	defer probe.Release()
 	d.clock.Add(4 * time.Second)
 	for _, ms := range told(d, 20) {
@@ -1215,24 +1126,25 @@ func ExampleResult_Or() {
 // A failure under a circuit that an operator has switched off meanwhile names no time, as a refusal
 // does not.
 func TestFailureUnderTheKillSwitch(t *testing.T) {
+	const (
+		off = " An operator has switched search-api off: do not call it until an operator lifts that."
+		do  = off + " Use cached_search, or answer without it and say what is missing."
+	)
 	for _, tt := range []struct {
 		tool toolcircuit.Tool
 		err  error
 		want string
 	}{
-		{webSearch, &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 5 * time.Second}, "web_search ran and failed: search-api limited the rate of calls." +
-			" An operator has switched search-api off: do not call it until an operator lifts that. Use cached_search, or answer without it and say what is missing."},
-		{webSearch, errInvalid, "web_search ran and failed: search-api found the arguments invalid." +
-			" An operator has switched search-api off: do not call it until an operator lifts that. Use cached_search, or answer without it and say what is missing."},
-		{toolcircuit.Tool{Name: "pay", SideEffects: true}, errDown, "pay failed: search-api was unreachable or broken. Whether it took effect is not known." +
-			" An operator has switched search-api off: do not call it until an operator lifts that. Before you call it again, check whether it did; if you cannot, tell the user."},
+		{webSearch, comeBack, "web_search ran and failed: search-api limited the rate of calls." + do},
+		{webSearch, errInvalid, "web_search ran and failed: search-api found the arguments invalid." + do},
+		{writes, errDown, "pay failed: search-api was unreachable or broken. Whether it took effect is not known." + off +
+			" Before you call it again, check whether it did; if you cannot, tell the user."},
 	} {
 		d := newDesk(t, "search-api", tt.tool, toolcircuit.Policy{})
-		r, err := toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) {
+		r := must(toolcircuit.DoResult(t.Context(), d.ToolCircuit, func(context.Context) (int, error) {
 			d.SetOverride(toolcircuit.OverrideOpen)
 			return 0, tt.err
-		})
-		require.NoError(t, err)
+		}))
 		assert.Equal(t, tt.want, r.Message)
 		assert.Zero(t, r.RetryAfterMS)
 		assert.Nil(t, r.RetryAt)
@@ -1242,58 +1154,12 @@ func TestFailureUnderTheKillSwitch(t *testing.T) {
 // A dependency that asks for a wait gets it, also from a model whose circuit is closed, but no
 // more than the policy allows.
 func TestFailureWithAWait(t *testing.T) {
-	for asked, want := range map[time.Duration]int64{5 * time.Second: 5_000, 24 * time.Hour: 600_000} {
-		c := toolcircuit.MustNew("search-api", toolcircuit.Options{Clock: clock.NewMock(), Tool: webSearch})
-		tool := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
-			return "", &toolcircuit.HTTPError{StatusCode: 503, RetryAfter: asked}
-		})
-		r, err := tool(context.Background(), "")
-		require.NoError(t, err)
+	for wait, want := range map[time.Duration]int64{5 * time.Second: 5_000, 24 * time.Hour: 600_000} {
+		r := softly(t, webSearch, asked(wait))
 		assert.Equal(t, want, r.RetryAfterMS)
 		assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionPause}, r.NextActions)
 		assert.Contains(t, r.Message, "Go on with other work first.")
 	}
-}
-
-// A tool that joins the errors of its attempts: executed says something only if all of them agree.
-func TestExecutedOfJoinedErrors(t *testing.T) {
-	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	limited, missing := &toolcircuit.HTTPError{StatusCode: 429, RetryAfter: 9 * time.Second}, &toolcircuit.HTTPError{StatusCode: 404}
-	bad, plain := toolcircuit.Invalid(errors.New("bad date")), errors.New("x")
-	pay := toolcircuit.Tool{Name: "pay", SideEffects: true}
-	yes, no := true, false
-	for _, tt := range []struct {
-		name     string
-		errs     []error
-		executed *bool
-	}{
-		{"no answer, then a limit", []error{reset, limited}, nil},
-		{"two answers", []error{limited, missing}, &yes},
-		{"an answer beside what nobody knows", []error{missing, plain}, nil},
-		{"invalid beside what nobody knows", []error{bad, plain}, nil},
-		{"invalid beside an answer", []error{bad, &toolcircuit.HTTPError{StatusCode: 409}}, nil},
-		{"refused beside an answer", []error{refused, missing}, nil},
-		{"refused twice", []error{refused, fmt.Errorf("again: %w", refused)}, &no},
-		{"invalid twice", []error{bad, bad}, &no},
-		{"refused, and invalid", []error{refused, bad}, &no},
-	} {
-		for _, errs := range [][]error{tt.errs, {tt.errs[1], tt.errs[0]}} {
-			t.Run(tt.name, func(t *testing.T) {
-				r, err := softly(t, pay, fmt.Errorf("attempts: %w", errors.Join(errs...)))
-				require.NoError(t, err)
-				assert.Equal(t, tt.executed, r.Executed, r.Message)
-				assert.Equal(t, tt.executed == nil, r.Outcome == "unknown")
-				if tt.executed == nil {
-					assert.False(t, *r.Retryable)
-					assert.Equal(t, []toolcircuit.Action{toolcircuit.ActionEscalate}, r.NextActions)
-				}
-			})
-		}
-	}
-	r, err := softly(t, pay, &net.DNSError{Err: "no such host", Name: "dep", IsNotFound: true})
-	require.NoError(t, err)
-	assert.Equal(t, &no, r.Executed, "a name without an address: nothing was sent")
 }
 
 // A tool that is wrapped twice, or returns a Result itself: what is blocked within is not ok.
@@ -1301,16 +1167,13 @@ func TestResultOfAResult(t *testing.T) {
 	d := downSearch(t, webSearch)
 	inner := toolcircuit.WrapResult(d.ToolCircuit, func(context.Context, int) (int, error) { return 7, nil })
 	outer := toolcircuit.WrapResult(toolcircuit.MustNew("b", toolcircuit.Options{}), inner)
-	r, err := outer(t.Context(), 1)
-	require.NoError(t, err)
-	want, err := inner(t.Context(), 1)
-	require.NoError(t, err)
+	r := must(outer(t.Context(), 1))
+	want := must(inner(t.Context(), 1))
 	assert.Equal(t, toolcircuit.StatusBlocked, r.Status)
 	assert.Nil(t, r.Value)
 	assert.Equal(t, want.Blocked, r.Blocked)
 	d.clock.Add(time.Hour)
-	r, err = outer(t.Context(), 1)
-	require.NoError(t, err)
+	r = must(outer(t.Context(), 1))
 	assert.Equal(t, toolcircuit.StatusOK, r.Status)
 	assert.Equal(t, 7, *r.Value.Value)
 }

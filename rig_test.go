@@ -27,30 +27,24 @@ type rig struct {
 	events  []toolcircuit.Event
 	calls   []toolcircuit.Call
 	ran     int  // operations of do and of begin
+	checks  int  // of a Monitor
 	writes  bool // ToolCircuit is the view of a tool with SideEffects
 }
 
-// step is one thing that happens to a rig, and what its circuit is afterwards.
-type step struct {
-	do    func(*rig)
-	state toolcircuit.State
-}
+// steps are what happens to a rig, one after the other.
+type steps []func(*rig)
 
 // script is a named table of steps under a policy of three failures and a minute, changed by
 // edit.
 type script struct {
-	name  string
-	edit  func(*toolcircuit.Policy)
-	steps []step
+	name string
+	edit func(*toolcircuit.Policy)
+	steps
 }
 
 // newRig returns a rig with the options given; its hooks come before those of o.
-func newRig(t *testing.T, o toolcircuit.Options) *rig {
+func newRig(t *testing.T, o toolcircuit.Options) (r *rig) {
 	t.Helper()
-	r := &rig{T: t, clock: clock.NewMock(), permits: map[string]*toolcircuit.Permit{}}
-	if o.Clock == nil {
-		o.Clock = r.clock
-	}
 	onEvent, onCall := o.OnEvent, o.OnCall
 	o.OnEvent = func(ctx context.Context, e toolcircuit.Event) {
 		r.events = append(r.events, e)
@@ -64,34 +58,39 @@ func newRig(t *testing.T, o toolcircuit.Options) *rig {
 			onCall(ctx, c)
 		}
 	}
-	c, err := toolcircuit.New("search-api", o)
-	require.NoError(t, err)
-	r.ToolCircuit = c
+	r = newQuietRig(t, o)
 	return r
 }
 
 // newQuietRig is newRig without hooks, for calls that are made at once.
 func newQuietRig(t *testing.T, o toolcircuit.Options) *rig {
 	r := &rig{T: t, clock: clock.NewMock(), permits: map[string]*toolcircuit.Permit{}}
-	o.Clock = r.clock
+	if o.Clock == nil {
+		o.Clock = r.clock
+	}
 	r.ToolCircuit = toolcircuit.MustNew("search-api", o)
 	return r
 }
 
 // run takes a rig through steps.
-func run(t *testing.T, o toolcircuit.Options, steps []step) *rig {
+func run(t *testing.T, o toolcircuit.Options, s ...func(*rig)) *rig {
 	t.Helper()
 	r := newRig(t, o)
-	for i, s := range steps {
-		s.do(r)
-		require.Equal(t, s.state, r.State(), "after step %d", i)
+	at := 0
+	defer func() {
+		if t.Failed() {
+			t.Logf("in step %d", at)
+		}
+	}()
+	for ; at < len(s); at++ {
+		s[at](r)
 	}
 	return r
 }
 
 func play(t *testing.T, scripts []script) {
 	for _, s := range scripts {
-		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps) })
+		t.Run(s.name, func(t *testing.T) { run(t, policy(s.edit), s.steps...) })
 	}
 }
 
@@ -107,13 +106,18 @@ const (
 	closed   = toolcircuit.StateClosed
 	open     = toolcircuit.StateOpen
 	halfOpen = toolcircuit.StateHalfOpen
-)
 
-const (
 	opened     = toolcircuit.EventOpened
 	halfOpened = toolcircuit.EventHalfOpened
 	reclosed   = toolcircuit.EventClosed
+
+	lifted   = toolcircuit.OverrideNone
+	shut     = toolcircuit.OverrideOpen
+	letAllIn = toolcircuit.OverrideClosed
 )
+
+// writes is a tool with SideEffects.
+var writes = toolcircuit.Tool{Name: "pay", SideEffects: true}
 
 var (
 	errDown    = toolcircuit.Fault(errors.New("down"))
@@ -205,11 +209,10 @@ func gives(v any) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
 		ran := false
-		got, err := toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (any, error) {
+		got := must(toolcircuit.Do(context.Background(), r.ToolCircuit, func(context.Context) (any, error) {
 			ran = true
 			return v, nil
-		})
-		require.NoError(r, err)
+		}))
 		require.True(r, ran)
 		require.Equal(r, v, got)
 	}
@@ -346,6 +349,20 @@ func untilDue(r *rig) { r.clock.Set(r.Snapshot().RetryAt) }
 
 func override(o toolcircuit.Override) func(*rig) { return func(r *rig) { r.SetOverride(o) } }
 
+// manual is a call that an operator's override must refuse.
+func manual(r *rig) {
+	r.Helper()
+	unready(r)
+	_, err := r.Allow(r.from())
+	var e *toolcircuit.OpenError
+	require.ErrorAs(r, err, &e)
+	require.Equal(r, toolcircuit.ReasonManualOpen, e.Reason)
+	require.Equal(r, open, e.State)
+	require.Zero(r, e.RetryAt)
+	require.Zero(r, e.RetryAfter())
+	require.Zero(r, lastCall(r).RetryAt)
+}
+
 func reset(r *rig) { r.ToolCircuit.Reset() }
 
 // set puts another policy in force: that of scripts, changed by edit.
@@ -395,35 +412,48 @@ func asked(d time.Duration) error {
 
 // Checks.
 
-// snapshot checks what the circuit says of itself.
-func snapshot(check func(*require.Assertions, toolcircuit.Snapshot)) func(*rig) {
+// is checks the state.
+func is(want toolcircuit.State) func(*rig) {
 	return func(r *rig) {
 		r.Helper()
-		check(require.New(r), r.Snapshot())
+		require.Equal(r, want, r.State())
 	}
 }
 
-func openings(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Openings) })
+func ready(r *rig)   { r.Helper(); require.True(r, r.Ready()) }
+func unready(r *rig) { r.Helper(); require.False(r, r.Ready()) }
+
+// heardOf checks the number of events.
+func heardOf(n int) func(*rig) { return func(r *rig) { r.Helper(); require.Len(r, r.events, n) } }
+
+// judged checks the kind of the last call.
+func judged(k toolcircuit.Kind) func(*rig) {
+	return func(r *rig) { r.Helper(); require.Equal(r, k, lastCall(r).Verdict.Kind) }
 }
 
-func seq(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Seq) })
+// probe checks whether a call that began is the probe.
+func probe(name string, want bool) func(*rig) {
+	return func(r *rig) { r.Helper(); require.Equal(r, want, r.permits[name].Probe(), name) }
 }
 
-func streak(n int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Streak) })
+type snap = toolcircuit.Snapshot
+
+// reads checks a part of what the circuit says of itself.
+func reads[T any](want T, part func(snap) T) func(*rig) {
+	return func(r *rig) {
+		r.Helper()
+		require.Equal(r, want, part(r.Snapshot()))
+	}
 }
 
-func stale(n uint64) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) { is.Equal(n, s.Stale) })
-}
+func openings(n int) func(*rig) { return reads(n, func(s snap) int { return s.Openings }) }
+func streak(n int) func(*rig)   { return reads(n, func(s snap) int { return s.Streak }) }
+func seq(n uint64) func(*rig)   { return reads(n, func(s snap) uint64 { return s.Seq }) }
+func stale(n uint64) func(*rig) { return reads(n, func(s snap) uint64 { return s.Stale }) }
 
 // holds checks what the window holds.
 func holds(failures, calls int) func(*rig) {
-	return snapshot(func(is *require.Assertions, s toolcircuit.Snapshot) {
-		is.Equal(toolcircuit.Window{Calls: calls, Failures: failures}, s.Window)
-	})
+	return reads(toolcircuit.Window{Calls: calls, Failures: failures}, func(s snap) toolcircuit.Window { return s.Window })
 }
 
 // happened is the types of a rig's events.
@@ -434,19 +464,35 @@ func happened(r *rig) (types []toolcircuit.EventType) {
 	return types
 }
 
-func last(r *rig) toolcircuit.Event { return r.events[len(r.events)-1] }
+func last(r *rig) toolcircuit.Event    { return r.events[len(r.events)-1] }
+func lastCall(r *rig) toolcircuit.Call { return r.calls[len(r.calls)-1] }
 
 // refusalRead is what a model reads about a call of c that must be refused.
 func refusalRead(t testing.TB, c *toolcircuit.ToolCircuit) toolcircuit.Blocked {
 	t.Helper()
-	result, err := toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
+	result := must(toolcircuit.WrapResult(c, func(context.Context, string) (string, error) {
 		t.Error("a refused call ran")
 		return "", nil
-	})(context.Background(), "")
-	require.NoError(t, err)
+	})(context.Background(), ""))
 	require.Equal(t, toolcircuit.StatusBlocked, result.Status)
 	require.Nil(t, result.Value)
 	return result.Blocked
+}
+
+// must is v of what may not fail.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// allow is the permit of a call that must be let in.
+func allow(t *testing.T, c *toolcircuit.ToolCircuit) *toolcircuit.Permit {
+	t.Helper()
+	p, err := c.Allow(t.Context())
+	require.NoError(t, err)
+	return &p
 }
 
 // Goroutines.

@@ -189,8 +189,6 @@ func TestGRPCCode(t *testing.T) {
 }
 
 func TestCheckResponse(t *testing.T) {
-	require.PanicsWithValue(t, "toolcircuit: CheckResponse: resp is nil", func() { _ = toolcircuit.CheckResponse(nil) })
-
 	body := io.NopCloser(errReader{})
 	for _, code := range []int{0, 101, 200, 304, 399} {
 		require.NoError(t, toolcircuit.CheckResponse(&http.Response{StatusCode: code, Body: body}))
@@ -210,6 +208,30 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { panic("the body is the caller's") }
 
+// served serves each connection and closes it.
+func served(t *testing.T, serve func(*net.TCPConn)) (address string) {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn.(*net.TCPConn))
+			conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func readRequest(c *net.TCPConn) { _, _ = c.Read(make([]byte, 4096)) }
+
+// scripted answers each request with what it is told.
+func scripted(t *testing.T, answer string) (url string) {
+	return "http://" + served(t, func(c *net.TCPConn) { readRequest(c); _, _ = io.WriteString(c, answer) })
+}
+
 // Errors as a socket really gives them.
 func TestClassifySockets(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -222,19 +244,6 @@ func TestClassifySockets(t *testing.T) {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return err
 	}
-	raw := func(t *testing.T, serve func(*net.TCPConn)) (address string) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			if conn, err := l.Accept(); err == nil {
-				serve(conn.(*net.TCPConn))
-				conn.Close()
-			}
-		}()
-		return l.Addr().String()
-	}
-	readRequest := func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 4096)) }
 	quiet := func(s *httptest.Server, start func()) string {
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		start()
@@ -246,32 +255,20 @@ func TestClassifySockets(t *testing.T) {
 		want toolcircuit.Verdict
 	}{
 		"port refused": {func(t *testing.T) error {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			l := must(net.Listen("tcp", "127.0.0.1:0"))
 			require.NoError(t, l.Close())
 			return fetch("http://" + l.Addr().String())
 		}, unavailable},
 		"connection reset": {func(t *testing.T) error {
-			address := raw(t, func(c *net.TCPConn) {
-				readRequest(c)
-				_ = c.SetLinger(0)
-			})
-			conn, err := net.Dial("tcp", address)
-			require.NoError(t, err)
+			conn := must(net.Dial("tcp", served(t, func(c *net.TCPConn) { readRequest(c); _ = c.SetLinger(0) })))
 			defer conn.Close()
-			_, err = conn.Write([]byte("x"))
-			require.NoError(t, err)
-			_, err = conn.Read(make([]byte, 1))
+			must(conn.Write([]byte("x")))
+			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, unavailable},
-		"closed without an answer": {func(t *testing.T) error {
-			return fetch("http://" + raw(t, readRequest))
-		}, unavailable},
+		"closed without an answer": {func(t *testing.T) error { return fetch(scripted(t, "")) }, unavailable},
 		"closed within the answer": {func(t *testing.T) error {
-			return fetch("http://" + raw(t, func(c *net.TCPConn) {
-				readRequest(c)
-				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-			}))
+			return fetch(scripted(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"))
 		}, unavailable},
 		"certificate of nobody": {func(t *testing.T) error {
 			s := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -284,30 +281,20 @@ func TestClassifySockets(t *testing.T) {
 			return fetch("https" + quiet(s, s.Start)[len("http"):])
 		}, unavailable},
 		"deadline of the socket": {func(t *testing.T) error {
-			conn, err := net.Dial("tcp", raw(t, readRequest))
-			require.NoError(t, err)
+			conn := must(net.Dial("tcp", served(t, readRequest)))
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Unix(1, 0)))
-			_, err = conn.Read(make([]byte, 1))
+			_, err := conn.Read(make([]byte, 1))
 			return err
 		}, timeout},
 		"deadline of the client": {func(t *testing.T) error {
-			impatient := &http.Client{Transport: client.Transport, Timeout: time.Nanosecond}
-			_, err := impatient.Get("http://127.0.0.1:1")
+			_, err := (&http.Client{Transport: client.Transport, Timeout: time.Nanosecond}).Get("http://127.0.0.1:1")
 			return err
 		}, timeout},
-		"bad port": {func(t *testing.T) error {
-			_, err := net.Dial("tcp", "127.0.0.1:99999")
-			return err
-		}, invalid},
-		"bad network": {func(t *testing.T) error {
-			_, err := net.Dial("tcq", "127.0.0.1:1")
-			return err
-		}, invalid},
+		"bad port":    {func(t *testing.T) error { _, err := net.Dial("tcp", "127.0.0.1:99999"); return err }, invalid},
+		"bad network": {func(t *testing.T) error { _, err := net.Dial("tcq", "127.0.0.1:1"); return err }, invalid},
 		"dial cancelled elsewhere": {func(t *testing.T) error {
-			gone, cancel := context.WithCancel(context.Background())
-			cancel()
-			_, err := new(net.Dialer).DialContext(gone, "tcp", "127.0.0.1:1")
+			_, err := new(net.Dialer).DialContext(endedContext(), "tcp", "127.0.0.1:1")
 			return err
 		}, canceled},
 	} {
@@ -326,9 +313,7 @@ func TestClassifySockets(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		defer s.Close()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
-		require.NoError(t, err)
-		_, err = client.Do(req)
+		_, err := client.Do(must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)))
 		require.ErrorIs(t, err, reason)
 		require.Equal(t, unknown, verdictOn(err), "the error alone says nothing")
 		require.Equal(t, canceled, toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}))
@@ -409,9 +394,7 @@ func TestFalseFriends(t *testing.T) {
 		"cause of an inner context": func() error {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			cancel(errors.New("503 Service Unavailable"))
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, loop.URL, nil)
-			require.NoError(t, err)
-			_, err = http.DefaultClient.Do(req)
+			_, err := http.DefaultClient.Do(must(http.NewRequestWithContext(ctx, http.MethodGet, loop.URL, nil)))
 			return err
 		},
 	} {
@@ -428,30 +411,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// scripted answers each connection with what it is told, and closes it.
-func scripted(t *testing.T, answer string) (url string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Read(make([]byte, 4096))
-			_, _ = io.WriteString(conn, answer)
-			conn.Close()
-		}
-	}()
-	return "http://" + l.Addr().String()
-}
-
 // What net/http has no type for is told where it happens.
 func TestTransport(t *testing.T) {
 	proxied := func(t *testing.T) *http.Transport {
-		proxy, err := url.Parse(scripted(t, "HTTP/1.1 503 Service Unavailable\r\n\r\n"))
-		require.NoError(t, err)
+		proxy := must(url.Parse(scripted(t, "HTTP/1.1 503 Service Unavailable\r\n\r\n")))
 		return &http.Transport{Proxy: http.ProxyURL(proxy)}
 	}
 	for name, row := range map[string]struct {
@@ -516,9 +479,7 @@ func TestTransportRoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rt := toolcircuit.Transport(roundTripper(func(*http.Request) (*http.Response, error) { return nil, row.err }))
-			req, err := http.NewRequestWithContext(row.ctx, http.MethodGet, "http://dep/", nil)
-			require.NoError(t, err)
-			_, err = rt.RoundTrip(req)
+			_, err := rt.RoundTrip(must(http.NewRequestWithContext(row.ctx, http.MethodGet, "http://dep/", nil)))
 			require.ErrorIs(t, err, row.err)
 			require.Equal(t, row.want, verdictOn(err))
 			require.Equal(t, row.same, err == row.err)
@@ -545,19 +506,15 @@ func (b *brokenBody) Read(p []byte) (n int, err error) {
 func (b *brokenBody) Close() error { return errOpaque }
 
 func TestTransportBody(t *testing.T) {
-	send := func(t *testing.T, ctx context.Context, code int, body io.ReadCloser) *http.Response {
+	send := func(ctx context.Context, code int, body io.ReadCloser) *http.Response {
 		rt := toolcircuit.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: code, Body: body}, nil
 		}))
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://dep/", nil)
-		require.NoError(t, err)
-		resp, err := rt.RoundTrip(req)
-		require.NoError(t, err)
-		return resp
+		return must(rt.RoundTrip(must(http.NewRequestWithContext(ctx, http.MethodGet, "http://dep/", nil))))
 	}
 	lost := errors.New("http2: client connection lost")
 
-	resp := send(t, context.Background(), 200, &brokenBody{"half", lost})
+	resp := send(t.Context(), 200, &brokenBody{"half", lost})
 	got, err := io.ReadAll(resp.Body)
 	require.Equal(t, "half", string(got))
 	require.ErrorIs(t, err, lost)
@@ -566,23 +523,21 @@ func TestTransportBody(t *testing.T) {
 	_, err = resp.Body.Read(nil)
 	require.Same(t, lost, err, "read after the caller has closed it")
 
-	resp = send(t, context.Background(), 200, &brokenBody{"all", io.EOF})
-	got, err = io.ReadAll(resp.Body)
-	require.Equal(t, "all", string(got))
-	require.NoError(t, err)
+	resp = send(t.Context(), 200, &brokenBody{"all", io.EOF})
+	require.Equal(t, "all", string(must(io.ReadAll(resp.Body))))
 
-	resp = send(t, context.Background(), 200, &brokenBody{"", io.ErrUnexpectedEOF})
+	resp = send(t.Context(), 200, &brokenBody{"", io.ErrUnexpectedEOF})
 	_, err = resp.Body.Read(make([]byte, 1))
 	require.True(t, err == io.ErrUnexpectedEOF, "what is known stays comparable")
 
 	ctx, cancel := context.WithCancel(context.Background())
-	resp = send(t, ctx, 200, &brokenBody{"", lost})
+	resp = send(ctx, 200, &brokenBody{"", lost})
 	cancel()
 	_, err = resp.Body.Read(make([]byte, 1))
 	require.Same(t, lost, err, "the caller has gone")
 
 	raw := &brokenBody{"", lost}
-	resp = send(t, context.Background(), http.StatusSwitchingProtocols, raw)
+	resp = send(t.Context(), http.StatusSwitchingProtocols, raw)
 	require.Same(t, raw, resp.Body, "which can be written to")
 
 	closed := false
@@ -696,16 +651,14 @@ func TestTransportAndTheCallersBody(t *testing.T) {
 		"too long":  {strings.NewReader("abcdef"), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequest(http.MethodPost, server.URL, io.NopCloser(tt.body))
-			require.NoError(t, err)
+			req := must(http.NewRequest(http.MethodPost, server.URL, io.NopCloser(tt.body)))
 			req.ContentLength = tt.length
-			_, err = client.Do(req)
+			_, err := client.Do(req)
 			require.Error(t, err)
 			require.Equal(t, ignored(toolcircuit.KindUnknown), toolcircuit.Classify(t.Context(), toolcircuit.Outcome{Err: err}), err)
 		})
 	}
-	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("abc"))
-	require.NoError(t, err)
+	resp := must(client.Post(server.URL, "text/plain", strings.NewReader("abc")))
 	require.NoError(t, resp.Body.Close())
 	client.CloseIdleConnections()
 
@@ -714,9 +667,7 @@ func TestTransportAndTheCallersBody(t *testing.T) {
 		_, _ = r.Body.Read(make([]byte, 1))
 		return nil, errOpaque
 	}))
-	req, err := http.NewRequest(http.MethodPost, "http://dep/", strings.NewReader("abc"))
-	require.NoError(t, err)
-	_, err = broken.RoundTrip(req)
+	_, err := broken.RoundTrip(must(http.NewRequest(http.MethodPost, "http://dep/", strings.NewReader("abc"))))
 	require.Equal(t, unavailable, verdictOn(err))
 }
 
