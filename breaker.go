@@ -34,6 +34,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/toolcircuit/toolcircuit/internal/errtree"
 	"github.com/toolcircuit/toolcircuit/internal/hook"
 )
 
@@ -135,7 +136,7 @@ func New(dependency string, o Options) (*ToolCircuit, error) {
 	switch {
 	case !st.injected:
 		st.clock = clock.New()
-	case isNil(st.clock):
+	case errtree.IsNil(st.clock):
 		return nil, fmt.Errorf("toolcircuit: Options.Clock: got a nil %T, want a clock, or no value for the real one", o.Clock)
 	}
 	for st.seed == 0 {

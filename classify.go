@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/toolcircuit/toolcircuit/internal/errtree"
 )
 
 // Kind says what a call met. The set is closed: any other string becomes [KindUnknown]. The empty
@@ -336,14 +336,10 @@ func (j *judgement) end(v Verdict, local bool) {
 	}
 }
 
-// maxNodes caps the errors looked at in one tree, so that an Unwrap method that leads back to an
-// outer error costs time but does not hang the program.
-const maxNodes = 1000
-
 // examine walks through the tree of err, which is not nil.
 func examine(err error) judgement {
-	j := judgement{left: maxNodes}
-	if !isNil(err) {
+	j := judgement{left: errtree.MaxNodes}
+	if !errtree.IsNil(err) {
 		j.verdict = j.look(err, branch{trunk: true})
 	}
 	return j
@@ -375,7 +371,7 @@ func (j *judgement) look(err error, b branch) Verdict {
 			j.invalid = append(j.invalid, m)
 		}
 		var inner Verdict
-		if isNil(m.err) {
+		if errtree.IsNil(m.err) {
 			j.end(Verdict{}, local)
 		} else {
 			inner = j.look(m.err, branch{marked: true, local: local})
@@ -385,7 +381,7 @@ func (j *judgement) look(err error, b branch) Verdict {
 	if j.refused = j.refused || b.pass(err); j.refused {
 		return Verdict{} // the refusal decides
 	}
-	several, one := unwrap(err)
+	several, one := errtree.Unwrap(err)
 	if one != nil {
 		return j.look(one, b)
 	}
@@ -410,67 +406,6 @@ func (j *judgement) endOf(b *branch) Verdict {
 	return v
 }
 
-// unwrap returns what err wraps, one error or several, without nils. Unlike errors.Is it leaves
-// out typed nils, whose methods would panic.
-func unwrap(err error) (several []error, one error) {
-	defer func() {
-		if recover() != nil { // in a method of err
-			several, one = nil, nil
-		}
-	}()
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		if one = e.Unwrap(); isNil(one) {
-			one = nil
-		}
-	case interface{ Unwrap() []error }:
-		several = e.Unwrap()
-		if slices.ContainsFunc(several, func(err error) bool { return isNil(err) }) {
-			several = slices.DeleteFunc(slices.Clone(several), func(err error) bool { return isNil(err) })
-		}
-	}
-	return several, one
-}
-
-// tree ranges over err and all that it wraps, in the order of [errors.Is]: an error before those
-// inside it. It ends after maxNodes errors.
-func tree(err error) iter.Seq[error] {
-	return func(yield func(error) bool) {
-		left := maxNodes
-		walk(err, &left, yield)
-	}
-}
-
-// walk is the recursion of [tree]. It returns false to end the whole walk.
-func walk(err error, left *int, yield func(error) bool) bool {
-	if isNil(err) {
-		return true
-	}
-	if *left--; *left < 0 || !yield(err) {
-		return false
-	}
-	several, one := unwrap(err)
-	for _, err := range several {
-		if !walk(err, left, yield) {
-			return false
-		}
-	}
-	return walk(one, left, yield)
-}
-
-// isNil reports whether v is nil or an interface that holds a nil pointer, map, slice, func or
-// chan.
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
-		return r.IsNil()
-	}
-	return false
-}
-
 // marker is an error with the verdict that the tool wants for it.
 type marker struct {
 	err     error
@@ -486,7 +421,7 @@ func mark(err error, v Verdict) error {
 
 // Error returns the text of the marked error, and for a typed nil what fmt prints for it.
 func (m *marker) Error() string {
-	if isNil(m.err) {
+	if errtree.IsNil(m.err) {
 		return "<nil>"
 	}
 	return m.err.Error()
@@ -520,7 +455,7 @@ func Invalid(err error) error { return mark(err, KindInvalid.verdict()) }
 // invalidText returns the text of the error that was marked [Invalid], or one line for each of
 // several. ok is false if err has no such mark, or if something else in err decides.
 func invalidText(err error) (text string, ok bool) {
-	if isNil(err) {
+	if errtree.IsNil(err) {
 		return "", false
 	}
 	j := examine(err)
@@ -569,41 +504,26 @@ func ForError[E error](rule func(E) Verdict) Classifier {
 		panic("toolcircuit: ForError: rule is nil")
 	}
 	return func(_ context.Context, o Outcome) Verdict {
-		left := maxNodes
+		left := errtree.MaxNodes
 		return forError(o.Err, rule, &left)
 	}
 }
 
 // forError is the recursion of [ForError].
 func forError[E error](err error, rule func(E) Verdict, left *int) (best Verdict) {
-	if *left--; *left < 0 || isNil(err) {
+	if *left--; *left < 0 || errtree.IsNil(err) {
 		return Verdict{}
 	}
-	if target, ok := as[E](err); ok {
+	if target, ok := errtree.As[E](err); ok {
 		if v := rule(target); v.opinion() {
 			return v
 		}
 	}
-	several, one := unwrap(err)
+	several, one := errtree.Unwrap(err)
 	for _, err := range several {
 		best = stronger(best, forError(err, rule, left))
 	}
 	return stronger(best, forError(one, rule, left))
-}
-
-// as returns err itself, not what it wraps, as an E, by its type or by its As method. An As method
-// that panics says no.
-func as[E error](err error) (target E, ok bool) {
-	if target, ok = err.(E); ok {
-		return target, true
-	}
-	defer func() {
-		if recover() != nil {
-			ok = false
-		}
-	}()
-	e, able := err.(interface{ As(any) bool })
-	return target, able && e.As(&target) && !isNil(target)
 }
 
 // Retryable reports whether err is transient: its kind counts (timeout, unavailable,

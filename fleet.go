@@ -14,6 +14,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/toolcircuit/toolcircuit/internal/errtree"
 	"github.com/toolcircuit/toolcircuit/internal/fleet"
 	"github.com/toolcircuit/toolcircuit/internal/health"
 )
@@ -88,7 +89,7 @@ type stray struct {
 // NewFleet returns a Fleet on a Store. An error names the field of o, what it got and what it
 // wants.
 func NewFleet(s Store, o FleetOptions) (*Fleet, error) {
-	if isNil(s) {
+	if errtree.IsNil(s) {
 		return nil, errors.New("toolcircuit: NewFleet: the store is nil")
 	}
 	if err := o.complete(); err != nil {

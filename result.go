@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/toolcircuit/toolcircuit/internal/errtree"
 )
 
 // ErrCircuitOpen is what every refusal is: errors.Is(err, ErrCircuitOpen) reports that a call was
@@ -296,7 +298,7 @@ func ResultOf[T any](c *ToolCircuit, value T, v Verdict, err error) (Result[T], 
 // only, it returns an empty one.
 func (c *ToolCircuit) refusalIn(err error) (refusal *OpenError) {
 	c.safely(func() { // methods of err may panic
-		for err := range tree(err) {
+		for err := range errtree.All(err) {
 			if e, ok := err.(*OpenError); ok {
 				refusal = e
 				return
@@ -401,7 +403,7 @@ func failed(c *ToolCircuit, v Verdict, err error) Blocked {
 func (c *ToolCircuit) executed(v Verdict, err error) *bool {
 	f := fateOf(v.Kind)
 	c.safely(func() { // methods of err may panic
-		if isNil(err) {
+		if errtree.IsNil(err) {
 			return
 		}
 		if j := examine(err); j.fate == unsent || j.ends > 1 {
