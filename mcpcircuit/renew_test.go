@@ -340,6 +340,31 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// A Close during a renewal is no failure of the server's: other guards of the Set go on.
+func TestCloseInARenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy, "search")
+		x.client = plainClient()
+		guard := x.guard(mcpcircuit.Options{Reconnect: func(ctx context.Context, _ *mcp.ClientSession) (*mcp.ClientSession, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		guard.Client(x.client)
+		session := x.session()
+		x.kill()
+		synctest.Wait()
+		done := make(chan error)
+		go func() {
+			_, err := call(session, "search")
+			done <- err
+		}()
+		synctest.Wait()
+		guard.Close()
+		require.ErrorContains(t, <-done, "closed")
+		require.Equal(t, closed, x.state("mcp:web"))
+	})
+}
+
 // A session that the host has closed is not renewed, with a Reconnect or without, and that is nobody's
 // failure. One that the SDK's keepalive has closed is.
 func TestHostCloses(t *testing.T) {

@@ -226,6 +226,11 @@ func (l *Line[S]) end(a *attempt, heir S, err error) {
 	defer close(a.done)
 	l.attempt = nil
 	switch {
+	case l.closed: // Close has ended the attempt, which says nothing about the server
+		a.err = ErrClosed
+		if err == nil {
+			go l.Retire(heir)
+		}
 	case err != nil:
 		l.failed = &failure{error: err}
 		a.err = l.failed
@@ -234,9 +239,6 @@ func (l *Line[S]) end(a *attempt, heir S, err error) {
 		}
 		l.pause = time.Now().Add(min(50*time.Millisecond<<min(l.failures, 10), time.Second))
 		l.failures++
-	case l.closed:
-		a.err = ErrClosed
-		go l.Retire(heir)
 	default:
 		old := l.session
 		l.session, l.gen = heir, l.gen+1

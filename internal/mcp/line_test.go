@@ -178,7 +178,7 @@ func TestLineCloses(t *testing.T) {
 		synctest.Wait()
 		_, heir := l.Close()
 		require.False(t, heir)
-		require.Error(t, <-done)
+		require.ErrorIs(t, <-done, ErrClosed, "no failure of the server's")
 		synctest.Wait()
 		_, ok := retired.Load(2)
 		require.True(t, ok, "what comes late is closed")
