@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -217,17 +216,15 @@ func (e lost) Is(target error) bool { return target == io.ErrUnexpectedEOF }
 // Unanswered returns err as the error of a request that got no answer: unavailable, except if the
 // rules know its kind, or a marker in it says that it counts for nothing.
 func Unanswered(err error) error {
-	p, _ := judge.Allow(context.Background())
+	p, _ := toolcircuit.MustNew("mcp", judging).Allow(context.Background()) // one for each: a Retry-After opens it
 	if v, _ := p.Settle(context.Background(), nil, err); v.Kind == toolcircuit.KindUnknown && v.Effect == toolcircuit.EffectCount {
 		return lost{err}
 	}
 	return err
 }
 
-// judge judges errors alone. It counts unknown ones, and none that a marker makes harmless.
-var judge = toolcircuit.MustNew("mcp", toolcircuit.Options{
-	Policy: toolcircuit.Policy{FailureThreshold: math.MaxInt, CountUnknown: true},
-})
+// judging counts unknown errors, and none that a marker makes harmless.
+var judging = toolcircuit.Options{Policy: toolcircuit.Policy{CountUnknown: true}}
 
 // Blameless returns the error of a lost call for the tool's circuit, where the server's takes the
 // blame. It has the same kind and counts for nothing.

@@ -188,3 +188,14 @@ func TestWriter(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// An error is judged for itself: one with a Retry-After changes nothing for the next.
+func TestUnanswered(t *testing.T) {
+	kind := func(err error) toolcircuit.Kind {
+		return toolcircuit.Classify(context.Background(), toolcircuit.Outcome{Err: Unanswered(err)}).Kind
+	}
+	require.EqualValues(t, "rate_limited", kind(&toolcircuit.HTTPError{StatusCode: 429, RetryAfter: time.Minute}))
+	require.EqualValues(t, "unavailable", kind(errors.New("no such thing")))
+	require.EqualValues(t, "unknown", kind(toolcircuit.Benign(errors.New("no such thing"))))
+	require.EqualValues(t, "unauthorized", kind(&toolcircuit.HTTPError{StatusCode: 401}))
+}
