@@ -61,6 +61,31 @@ func TestServerThatCannotBeStarted(t *testing.T) {
 	})
 }
 
+// A server that asks to be left alone for a time gets no attempt before.
+func TestReconnectIsToldToWait(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			x, _ := newRenewing(t, everything, legacy, "search")
+			session := x.session()
+			x.kill()
+			synctest.Wait()
+			x.dial = func(context.Context) error {
+				return &toolcircuit.HTTPError{StatusCode: status, RetryAfter: 7 * time.Second}
+			}
+			for range 6 {
+				require.LessOrEqual(t, blocked(t, session, "search").RetryAfterMS, int64(7000))
+				require.EqualValues(t, 1, x.dials.Load())
+				time.Sleep(time.Second)
+				x.clock.Set(x.clock.Now().Add(time.Second))
+			}
+			x.dial = nil
+			time.Sleep(time.Second)
+			x.clock.Set(x.clock.Now().Add(time.Second))
+			healthy(t, session, "search")
+		})
+	}
+}
+
 // A server that cannot be started for longer than ReconnectTimeout is down like any other.
 func TestServerThatStaysDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,8 +70,8 @@ func (x *Exchange[S, R]) allow(ctx context.Context, v *visit[S], counted bool) (
 }
 
 // renew waits for another session in the place of a dead one. For as long as Line.Timeout failed
-// attempts open the circuit only until the next one is due; after that each is a failure of the
-// server.
+// attempts open the circuit only until the next one is due, or for as long as a Retry-After asks;
+// after that each is a failure of the server.
 func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (err error) {
 	v.session, v.gen, err = x.Line.Await(ctx, v.entry.Probe())
 	switch {
@@ -91,14 +91,15 @@ func (x *Exchange[S, R]) renew(ctx context.Context, v *visit[S], counted bool) (
 	}
 	var attempt *failure
 	news := errors.As(err, &attempt) && attempt.news(x.Circuit)
-	own := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err}).Kind == toolcircuit.KindUnauthorized
+	meaning := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: err})
+	own := meaning.Kind == toolcircuit.KindUnauthorized
 	switch wait, early := x.Line.Pause(); {
 	case !news && !v.entry.Probe(): // one attempt is one outcome, however many wait for it
 		v.entry.Release()
 	case own: // it answered, and whoever calls has to do something
 		v.entry.Settle(ctx, nil, nil)
 	case early:
-		v.entry.Settle(ctx, nil, toolcircuit.RetryAfter(Unanswered(err), wait))
+		v.entry.Settle(ctx, nil, toolcircuit.RetryAfter(Unanswered(err), max(wait, meaning.RetryAfter)))
 	default:
 		v.entry.Settle(ctx, nil, toolcircuit.Fault(Unanswered(err)))
 	}
