@@ -63,7 +63,7 @@ type Conn struct {
 	onRequest transport.RequestHandler
 	version   string                    // that the client has set, over HTTP
 	hello     *transport.JSONRPCRequest // that began the session
-	said      string                    // the version in its answer
+	said      []string                  // the versions in its answer
 	pages     map[page]json.RawMessage  // of the list of tools, as they were last
 }
 
@@ -243,7 +243,7 @@ func (c *Conn) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 		if err == nil && res.Error == nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.hello, c.said = &req, versionIn(res.Result)
+			c.hello, c.said = &req, versionsIn(res.Result)
 		}
 		return res, err
 	case shared.Ping:

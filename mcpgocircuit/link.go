@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
@@ -95,8 +96,11 @@ func (c *Conn) renew(ctx context.Context, gen int) (_ link, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if v := versionIn(answer); v != said {
-		return nil, fmt.Errorf("mcpgocircuit: the new session has protocol version %s, want %s", v, said)
+	versions := versionsIn(answer)
+	for _, v := range said { // the server may have learned others
+		if !slices.Contains(versions, v) {
+			return nil, fmt.Errorf("mcpgocircuit: the new session has protocol versions %q, want %q", versions, said)
+		}
 	}
 	l.SetProtocolVersion(version)
 	if hello.Method == string(mcp.MethodInitialize) {
@@ -127,13 +131,13 @@ func (c *Conn) ask(ctx context.Context, l link, req transport.JSONRPCRequest) (j
 	return res.Result, nil
 }
 
-// versionIn returns what the answer to a handshake says of versions: the one that the session has,
+// versionsIn returns what the answer to a handshake says of versions: the one that the session has,
 // or all that the server has.
-func versionIn(result json.RawMessage) string {
+func versionsIn(result json.RawMessage) []string {
 	var answer struct {
-		Version  string          `json:"protocolVersion"`
-		Versions json.RawMessage `json:"supportedVersions"`
+		Version  string   `json:"protocolVersion"`
+		Versions []string `json:"supportedVersions"`
 	}
 	_ = json.Unmarshal(result, &answer)
-	return answer.Version + string(answer.Versions)
+	return append(answer.Versions, answer.Version)
 }

@@ -2,6 +2,7 @@ package mcpgocircuit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -306,6 +307,58 @@ func TestDialThatNeverReturns(t *testing.T) {
 			require.EqualValues(t, 5, r.dials.Load())
 			require.EqualValues(t, 2, r.starts.Load())
 			require.EqualValues(t, 1, r.open.Load())
+		})
+	}
+}
+
+// speaking is a session of a server that says which versions it has.
+type speaking struct {
+	*transport.InProcessTransport
+	versions string
+	ended    *atomic.Bool
+}
+
+func (s *speaking) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	if s.ended.Load() {
+		return nil, transport.ErrSessionTerminated
+	}
+	res, err := s.InProcessTransport.SendRequest(ctx, req)
+	if err == nil && req.Method == string(mcp.MethodServerDiscover) {
+		var result map[string]json.RawMessage
+		if err := json.Unmarshal(res.Result, &result); err != nil {
+			return nil, err
+		}
+		result["supportedVersions"] = json.RawMessage(s.versions)
+		res.Result, err = json.Marshal(result)
+	}
+	return res, err
+}
+
+// A server that comes back with more versions of the protocol, or with the same in another order, goes
+// on. One without the version of the session does not.
+func TestVersionsOfTheNextSession(t *testing.T) {
+	for next, goesOn := range map[string]bool{
+		`["2026-07-28","2025-11-25"]`:              true,
+		`["2025-11-25","2026-07-28"]`:              true,
+		`["2027-01-01","2026-07-28","2025-11-25"]`: true,
+		`["2027-01-01","2025-11-25"]`:              false,
+	} {
+		t.Run(next, func(t *testing.T) {
+			s := newServer(t, nil, tools{"search": returns(fine, nil)})
+			versions, ended := `["2026-07-28","2025-11-25"]`, new(atomic.Bool)
+			guard := mcpgocircuit.New(newReal(t, aMinute), mcpgocircuit.Options{})
+			defer guard.Close()
+			conn := guard.HTTP("web", func() (transport.Interface, error) {
+				return &speaking{transport.NewInProcessTransport(s), versions, ended}, nil
+			})
+			c := client.NewClient(conn)
+			defer c.Close()
+			require.NoError(t, start(t.Context(), c, mcp.LATEST_PROTOCOL_VERSION))
+			ended.Store(true)
+			versions, ended = next, new(atomic.Bool)
+			res, err := conn.Guard(c.CallTool)(t.Context(), request("search"))
+			require.NoError(t, err)
+			require.Equal(t, goesOn, !res.IsError)
 		})
 	}
 }
