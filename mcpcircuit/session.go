@@ -162,7 +162,7 @@ func (g *Guard) renew(ctx context.Context, known *session, dead *mcp.ClientSessi
 	return heir, nil
 }
 
-// repeat tells a new session what the dead one was told.
+// repeat tells a new session what the dead one was told. What the server refuses by now is left out.
 func repeat(ctx context.Context, heir *mcp.ClientSession, told []mcp.Params) (err error) {
 	for _, params := range told {
 		switch p := params.(type) {
@@ -171,7 +171,7 @@ func repeat(ctx context.Context, heir *mcp.ClientSession, told []mcp.Params) (er
 		case *mcp.SubscribeParams:
 			err = heir.Subscribe(ctx, p)
 		}
-		if err != nil {
+		if err != nil && !signs(err).Answer {
 			return err
 		}
 	}

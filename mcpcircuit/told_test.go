@@ -87,6 +87,21 @@ func TestLevelAndSubscriptionsAreRepeated(t *testing.T) {
 	})
 }
 
+// What the server refuses by now is left out, and the session goes on.
+func TestRefusedWhenRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, _ := newRenewing(t, everything, legacy)
+		all := new(told)
+		x.server = all.server("search")
+		session := x.session()
+		require.NoError(t, session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "file:///a"}))
+		x.server, _ = newServer("web", "search") // knows no subscriptions
+		x.kill()
+		synctest.Wait()
+		healthy(t, session, "search")
+	})
+}
+
 // What a session answered while the next one was already being told is not lost.
 func TestToldDuringARenewal(t *testing.T) {
 	for _, method := range []string{shared.SetLevel, shared.Subscribe, shared.Unsubscribe} {

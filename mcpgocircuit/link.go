@@ -110,7 +110,8 @@ func (c *Conn) renew(ctx context.Context, gen int) (_ link, err error) {
 		}
 	}
 	for _, req := range c.standing.All(gen) {
-		if _, err := c.ask(ctx, l, req); err != nil {
+		req.ID = c.id()
+		if _, err := l.SendRequest(ctx, req); err != nil { // what the server refuses by now is left out
 			return nil, err
 		}
 	}

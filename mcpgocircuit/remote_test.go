@@ -30,6 +30,7 @@ type remote struct {
 	down  atomic.Bool // sessions end, and there is no other
 	hangs atomic.Bool // dial does not return before never is closed
 	never chan struct{}
+	loses atomic.Bool // the next session refuses what it is told of subscriptions
 
 	dials, starts, open atomic.Int64 // sessions: asked for, started, not closed
 
@@ -95,6 +96,9 @@ func (l *link) SendRequest(ctx context.Context, req transport.JSONRPCRequest) (*
 	}
 	if l.remote.dead(l) {
 		return nil, transport.ErrTransportClosed
+	}
+	if l.loses.Load() && req.Method == "resources/subscribe" {
+		return transport.NewJSONRPCErrorResponse(req.ID, mcp.RESOURCE_NOT_FOUND, "no such resource", nil), nil
 	}
 	res, err := l.InProcessTransport.SendRequest(ctx, req)
 	l.note(l, req)

@@ -95,3 +95,21 @@ func TestToldAgain(t *testing.T) {
 		})
 	}
 }
+
+// What the server refuses by now is left out, and the session goes on.
+func TestRefusedWhenToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil, tools{"search": returns(fine, nil)}, server.WithResourceCapabilities(true, false))
+		r := newRemote(t, s, mcp.LATEST_LEGACY_PROTOCOL_VERSION, aMinute)
+		subscribe := mcp.SubscribeRequest{}
+		subscribe.Params.URI = "file:///a"
+		require.NoError(t, r.Subscribe(t.Context(), subscribe))
+		r.loses.Store(true)
+		r.kill()
+		_, err := r.call(t.Context(), request("search"))
+		require.Error(t, err)
+		res, err := r.call(t.Context(), request("search"))
+		require.NoError(t, err)
+		require.False(t, res.IsError)
+	})
+}
