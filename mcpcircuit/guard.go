@@ -50,7 +50,8 @@ type Options struct {
 	// dead session calls it, once for all requests that wait. It runs in a goroutine of its own.
 	// Its context has the values of that request and ends after ReconnectTimeout. From then on
 	// the guard sends on the new session what the host sends on dead, and it closes dead. The new
-	// session must speak the same version of the protocol. A panic counts as a failure of the
+	// session must speak the same version of the protocol: ask for it by
+	// [mcp.ClientSessionOptions.ProtocolVersion] if the server may be upgraded. A panic counts as a failure of the
 	// server, and so does an attempt that has not returned in time. Others are made beside it, so a
 	// Reconnect that hangs costs a goroutine for each attempt. A session that comes late is closed.
 	//
@@ -64,7 +65,8 @@ type Options struct {
 	// A session that the host has closed is not renewed. Once a session has been renewed, or seen to
 	// be gone, the guard does not notice that the host closes it: the new one lives until Close.
 	//
-	// The guard repeats the log level and the subscriptions to resources on the new session. The
+	// The guard repeats the log level and the subscriptions to resources on the new session, and leaves
+	// out what the server refuses by now. The
 	// subscriptions of version 2026-07-28 are streams of their session and are lost with it.
 	//
 	// Nil: a dead session stays dead, and its server's circuit opens.
