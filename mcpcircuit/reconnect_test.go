@@ -3,6 +3,8 @@ package mcpcircuit_test
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -59,6 +61,46 @@ func TestServerThatCannotBeStarted(t *testing.T) {
 		}
 		require.LessOrEqual(t, time.Since(start), 1100*time.Millisecond)
 	})
+}
+
+// A call that was under way on a session that is known to be gone says nothing more when it ends: the
+// server is tried again as often as before.
+func TestLateLossOnADeadSession(t *testing.T) {
+	for name, err := range map[string]error{"broken off": io.ErrUnexpectedEOF, "timeout": os.ErrDeadlineExceeded} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, _ := newRenewing(t, everything, legacy, "search", "fetch")
+				x.client = plainClient()
+				end, ended := make(chan struct{}), make(chan struct{})
+				x.client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+					return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+						if p, ok := req.GetParams().(*mcp.CallToolParams); ok && p.Name == "fetch" {
+							<-end
+							return nil, err
+						}
+						return next(ctx, method, req)
+					}
+				})
+				x.guard(mcpcircuit.Options{Reconnect: func(context.Context, *mcp.ClientSession) (*mcp.ClientSession, error) {
+					return nil, errors.New("connection refused")
+				}}).Client(x.client)
+				session := x.session()
+				healthy(t, session, "search")
+				go func() {
+					defer close(ended)
+					lost(t, session, "fetch")
+				}()
+				synctest.Wait()
+				x.kill()
+				synctest.Wait()
+				require.LessOrEqual(t, blocked(t, session, "search").RetryAfterMS, int64(1000))
+				close(end)
+				<-ended
+				synctest.Wait()
+				require.LessOrEqual(t, blocked(t, session, "search").RetryAfterMS, int64(1000))
+			})
+		})
+	}
 }
 
 // A server that asks to be left alone for a time gets no attempt before.

@@ -222,11 +222,14 @@ func (x *Exchange[S, R]) gone(v *visit[S], r Reading, again bool, tool string) (
 // ping. The caller does not wait for the ping.
 func (x *Exchange[S, R]) settle(ctx context.Context, v *visit[S], r Reading, timeout time.Duration, before uint64, neverAnswered bool) toolcircuit.Kind {
 	kind := toolcircuit.Classify(ctx, toolcircuit.Outcome{Err: r.Err}).Kind
+	_, gen, dead := x.Line.Now()
 	switch late := kind == toolcircuit.KindTimeout || kind == toolcircuit.KindDeadline; {
 	case x.Circuit == nil:
 	case r.Answered:
 		v.entry.Settle(ctx, nil, nil)
 	case r.Unsent && !r.Gone && !r.Stuck:
+	case (dead || gen != v.gen) && !neverAnswered && x.renews(): // known to be gone, the next call renews it
+		v.entry.Settle(ctx, nil, Blameless(r.Err))
 	case late && !r.Stuck:
 		if x.Server.answers.Load() != before {
 			break
@@ -236,8 +239,6 @@ func (x *Exchange[S, R]) settle(ctx context.Context, v *visit[S], r Reading, tim
 		}
 		v.late = true
 		go x.settleLate(ctx, v, r.Err, timeout, before)
-	case r.Gone && !neverAnswered && x.renews(): // known to be gone, the next call renews it
-		v.entry.Settle(ctx, nil, Blameless(r.Err))
 	default:
 		v.entry.Settle(ctx, nil, r.Err)
 	}
