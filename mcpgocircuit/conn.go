@@ -21,9 +21,9 @@ import (
 
 // Conn is the connection of one client with one server, which outlives its sessions. [HTTP] and
 // [Stdio] are the two kinds. The client stays the same when a session is renewed: Conn repeats the
-// client's handshake, and the server must answer with the same version of the protocol. Conn also
-// repeats the log level and the subscriptions to resources of a legacy session. A stream that
-// Client.Listen opened is lost with its session.
+// client's handshake, and the server must still speak the same version of the protocol. Conn also
+// repeats the log level and the subscriptions to resources of a legacy session, and leaves out what
+// the server refuses by now. A stream that Client.Listen opened is lost with its session.
 //
 // The next request renews a dead session, once for all requests that wait. An error of kind
 // unauthorized, such as a 401, is then the error of these requests, and says nothing against the
