@@ -56,7 +56,7 @@ type Options struct {
 }
 
 // Guard is the middleware of servers and clients. Make one with New; one may serve several of
-// either. All methods are safe for concurrent use.
+// either. All methods are safe for concurrent use. They panic on a Guard that New did not make.
 type Guard struct {
 	Options
 	set       *toolset.Set
@@ -85,15 +85,23 @@ func New(set *toolset.Set, o Options) *Guard {
 	return g
 }
 
+// check panics on a Guard that New did not make, and if an argument is nil.
+func (g *Guard) check(method, argument string, isNil bool) {
+	if g == nil || g.set == nil {
+		panic("mcpgocircuit: Guard." + method + ": the Guard was not made by New")
+	}
+	if isNil {
+		panic("mcpgocircuit: Guard." + method + ": " + argument + " is nil")
+	}
+}
+
 // Server guards the calls that a server receives, inside the middleware that the server already has. Call
 // it before the server serves. Its tools/list leaves out the tools that the Set hides, see
 // [toolset.Visible]. A page that would become empty stays whole, and a call of a hidden tool is answered
 // with a blocked result. The server sends its clients notifications/tools/list_changed when the Set
 // hides tools, and when they are due back. A nil server panics.
 func (g *Guard) Server(s *server.MCPServer) {
-	if s == nil {
-		panic("mcpgocircuit: Guard.Server: the server is nil")
-	}
+	g.check("Server", "the server", s == nil)
 	s.Use(g.Middleware)
 	if s.GetHooks() == nil {
 		server.WithHooks(new(server.Hooks))(s)
@@ -104,7 +112,10 @@ func (g *Guard) Server(s *server.MCPServer) {
 
 // Close ends what the guard does by itself: it announces no more changes of lists. Circuits and
 // connections go on. A connection ends with its client's Close.
-func (g *Guard) Close() { g.close() }
+func (g *Guard) Close() {
+	g.check("Close", "", false)
+	g.close()
+}
 
 // Middleware is for the CallTool of a client whose transport is not a [Conn]. It is also for
 // [server.WithToolHandlerMiddleware], where the order of several middlewares matters. Otherwise use
@@ -132,9 +143,7 @@ func (g *Guard) Close() { g.close() }
 // ignores the four hints that [mcp.NewTool] gives to every tool. A client's [Conn] knows it once the
 // tool is listed.
 func (g *Guard) Middleware(next server.ToolHandlerFunc) server.ToolHandlerFunc {
-	if next == nil {
-		panic("mcpgocircuit: Guard.Middleware: the handler is nil")
-	}
+	g.check("Middleware", "the handler", next == nil)
 	return func(ctx context.Context, req mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if req.Params.Task != nil && server.ServerFromContext(ctx) != nil {
 			ctx = context.WithoutCancel(ctx) // which the SDK ends with the request that began the task

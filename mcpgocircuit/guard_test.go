@@ -439,6 +439,10 @@ func TestNilArguments(t *testing.T) {
 	guard := mcpgocircuit.New(set, mcpgocircuit.Options{})
 	defer guard.Close()
 	require.PanicsWithValue(t, "mcpgocircuit: Guard.Server: the server is nil", func() { guard.Server(nil) })
+	for _, none := range []*mcpgocircuit.Guard{nil, {}} {
+		require.PanicsWithValue(t, "mcpgocircuit: Guard.Close: the Guard was not made by New", none.Close)
+		require.PanicsWithValue(t, "mcpgocircuit: Guard.HTTP: the Guard was not made by New", func() { none.HTTP("", nil) })
+	}
 }
 
 // counting returns a handler and how often it ran.

@@ -22,9 +22,7 @@ type HTTP struct {
 // others are made beside it, and what it returns at last is closed. A nil dial panics. Give the HTTP
 // client of that transport a [Transport].
 func (g *Guard) HTTP(server string, dial func() (transport.Interface, error)) *HTTP {
-	if dial == nil {
-		panic("mcpgocircuit: Guard.HTTP: dial is nil")
-	}
+	g.check("HTTP", "dial", dial == nil)
 	h := new(HTTP)
 	h.Conn = g.newConn(server, func() (link, error) {
 		t, err := dial()

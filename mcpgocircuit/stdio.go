@@ -37,9 +37,7 @@ type Stdio struct{ *Conn }
 // Close ends the process by the end of its input, two seconds later by SIGTERM, and two seconds after
 // that by SIGKILL.
 func (g *Guard) Stdio(server string, command func() (*exec.Cmd, error)) *Stdio {
-	if command == nil {
-		panic("mcpgocircuit: Guard.Stdio: command is nil")
-	}
+	g.check("Stdio", "command", command == nil)
 	c := g.newConn(server, func() (link, error) {
 		cmd, err := command()
 		if err != nil {
