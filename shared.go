@@ -31,7 +31,7 @@ type Store interface {
 	// Load returns the Views of the keys, in their order: the zero View where there is no record.
 	Load(ctx context.Context, keys []string) ([]View, error)
 
-	// Trip opens a record that is closed and has the request's Epoch. Its generation fades by
+	// Trip opens a closed record whose Epoch is at most the request's. Its generation fades by
 	// [Terms.Fade] first and then rises by one, except for a Pause. A missing record opens with
 	// Opening.Generation.
 	//
@@ -39,7 +39,7 @@ type Store interface {
 	// Asked, the new end is Wait from now. Otherwise the wait returns to what the curve gives from
 	// the opening, and Asked ends.
 	//
-	// Trip leaves any other record as it is. If a closed one has another Epoch, the failures are
+	// Trip leaves any other record as it is. If a closed one has a later Epoch, the failures are
 	// older than its closing. If the wait is over or a probe runs, only the probe decides.
 	Trip(ctx context.Context, key string, t TripRequest) (View, error)
 

@@ -33,7 +33,7 @@ elseif r.u and r.u > now and left(r.pu) == 0 then
 		r.u, r.a = until_, asked
 		change()
 	end
-elseif not r.u and r.e == request.epoch then
+elseif not r.u and r.e <= request.epoch then
 	r.g = fade(r.g or 0, now - (r.k or now))
 	if request.action ~= 'pause' then
 		r.g = r.g + 1

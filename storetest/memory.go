@@ -224,12 +224,9 @@ func (m *Memory) change(ctx context.Context, method Method, key string, t toolci
 		if r == nil {
 			r = new(record)
 		}
-		if known >= 1<<53 {
-			known = 0
-		}
 		r.cut(t, now)
 		if step(r, now) {
-			r.epoch = max(r.epoch+1, known+1, uint64(now.UnixMicro()))
+			r.epoch = max(r.epoch+1, past(known)+1, uint64(now.UnixMicro()))
 			r.keep(t, now)
 			all.by[key] = r
 			all.publish(key, r.view(now))
@@ -246,7 +243,7 @@ func (m *Memory) Trip(ctx context.Context, key string, t toolcircuit.TripRequest
 			r.generation = t.Generation
 		case r.open && r.until.After(now) && !r.lease.After(now):
 			return r.prolong(t, now)
-		case r.open || r.epoch != t.Epoch:
+		case r.open || r.epoch > past(t.Epoch):
 			return false
 		default:
 			r.generation = t.Fade(r.generation, now.Sub(r.since))
@@ -440,6 +437,14 @@ func (r *record) cut(t toolcircuit.Terms, now time.Time) {
 	r.until = earlier(r.until, now.Add(longest))
 	r.lease = earlier(r.lease, now.Add(t.Lease))
 	r.since = earlier(r.since, now)
+}
+
+// past is an epoch in a request, or 0 if it comes from the far future.
+func past(epoch uint64) uint64 {
+	if epoch >= 1<<53 {
+		return 0
+	}
+	return epoch
 }
 
 func earlier(a, b time.Time) time.Time {

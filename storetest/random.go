@@ -85,8 +85,11 @@ func (m *model) next(s *subject, rng *rand.Rand, tell func(format string, args .
 		m.check(s, s.load(), false)
 	case 1, 2, 3:
 		q := toolcircuit.TripRequest{Terms: t, Opening: o, Epoch: m.epoch, Pause: o.Asked && rng.IntN(2) == 0}
-		if rng.IntN(4) == 0 {
+		switch rng.IntN(8) {
+		case 0, 1:
 			q.Epoch-- // from 0 to the far future, which counts as none
+		case 2:
+			q.Epoch++ // of a change that the store has lost
 		}
 		tell("Trip %+v", q)
 		m.check(s, s.must(s.Trip(s.Context(), m.key, q)), m.trip(q))
@@ -172,7 +175,7 @@ func (m *model) trip(q toolcircuit.TripRequest) (changed bool) {
 			return true
 		}
 		return false
-	case m.open || q.Epoch != m.epoch:
+	case m.open || q.Epoch < m.epoch:
 		return false
 	default:
 		if q.Cooldown == short {

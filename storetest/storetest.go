@@ -311,16 +311,25 @@ var rules = []rule{
 		nap()
 		s.equal("fence", s.acquire("b").Fence, toolcircuit.Fence("b"))
 	}},
-	{"trip: only the epoch of the failures", "Failures from before the last closing must not open the record again.", func(s *subject) {
+	{"trip: old failures", "Failures from before the last closing must not open the record again.", func(s *subject) {
 		opened := s.due()
 		s.acquire("a")
 		closed := s.settle("a", toolcircuit.ProbeOK)
 		s.equal("open after the probe", closed.Open, false)
-		for _, epoch := range []uint64{0, opened.Epoch, closed.Epoch - 1, closed.Epoch + 1} {
+		for _, epoch := range []uint64{0, opened.Epoch, closed.Epoch - 1, 1 << 53} {
 			v := s.must(s.Trip(s.Context(), s.key, toolcircuit.TripRequest{Terms: terms(), Opening: opening(5), Epoch: epoch}))
 			s.same(v, closed)
 		}
 		v := s.must(s.Trip(s.Context(), s.key, toolcircuit.TripRequest{Terms: terms(), Opening: opening(5), Epoch: closed.Epoch}))
+		s.equal("open", v.Open, true)
+		s.equal("generation", v.Generation, 2)
+	}},
+	{"trip: a record that fell back", "A store that lost its last writes has an older closed record than the workers. Their next opening must still be shared.", func(s *subject) {
+		s.due()
+		s.acquire("a")
+		ahead := s.settle("a", toolcircuit.ProbeOK).Epoch + uint64(long.Microseconds())
+		v := s.must(s.Trip(s.Context(), s.key, toolcircuit.TripRequest{Terms: terms(), Opening: opening(5), Epoch: ahead}))
+		s.newer(v, toolcircuit.View{Epoch: ahead})
 		s.equal("open", v.Open, true)
 		s.equal("generation", v.Generation, 2)
 	}},
