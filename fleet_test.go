@@ -530,6 +530,49 @@ func (l liar) Watch(ctx context.Context, changed func(string, toolcircuit.View),
 	return errors.New("over")
 }
 
+// An epoch from the far future makes a worker deaf to nothing that follows.
+func TestFleetFarEpoch(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, store *storetest.Memory, w []*worker) {
+		for _, epoch := range []uint64{1 << 53, math.MaxUint64} {
+			far := &far{Memory: store.Peer(), epoch: epoch}
+			f := newFleet(t, far, fleetOptions)
+			c := toolcircuit.MustNew(key, toolcircuit.Options{Policy: fleetPolicy})
+			require.NoError(t, f.Join(c, key))
+			synctest.Wait()
+			for range 2 { // the first time after a Load, then after a claim
+				w[0].fail(3)
+				require.Equal(t, toolcircuit.StateOpen, c.State())
+				time.Sleep(8 * time.Second)
+				_, err := toolcircuit.Do(context.Background(), c, func(context.Context) (int, error) { return 0, nil })
+				require.NoError(t, err)
+				synctest.Wait()
+				w[0].runs(nil)
+			}
+			require.NoError(t, f.Close(context.Background()))
+		}
+	})
+}
+
+// far is a Store in memory that answers each Load and Acquire with that epoch.
+type far struct {
+	*storetest.Memory
+	epoch uint64
+}
+
+func (f *far) Load(ctx context.Context, keys []string) ([]toolcircuit.View, error) {
+	views, err := f.Memory.Load(ctx, keys)
+	for i := range views {
+		views[i].Epoch = f.epoch
+	}
+	return views, err
+}
+
+func (f *far) Acquire(ctx context.Context, key string, a toolcircuit.AcquireRequest) (toolcircuit.View, error) {
+	v, err := f.Memory.Acquire(ctx, key, a)
+	v.Epoch = f.epoch
+	return v, err
+}
+
 // TestFleetRounds lets 64 contenders of 8 workers ask for each probe, on purpose too early, until
 // they see the circuit closed. Seven rounds of ten: the probe succeeds. Two: the first fails. One:
 // the first holder dies and its late success comes after the second has failed. In one more the

@@ -22,8 +22,9 @@ import (
 //
 // A change gives the record a new Epoch and is passed to Watch. The Epoch is the microseconds
 // since 1970, and at least one more than the record's last and than the request's. So a store
-// that lost its last writes does not give an Epoch twice. An Epoch of 2^53 or more in a request
-// comes from the far future and counts as none. Renewing a lease is no change.
+// that lost its last writes does not give an Epoch twice. An Epoch of 2^53 or more comes
+// from the far future and counts as none, in a request and in a View. Renewing a lease is no
+// change.
 //
 // A record is dropped Terms.Retention after it is over: after the wait and the lease of an open
 // one, after the last change of a closed one.
@@ -318,7 +319,7 @@ func (s state) settleShared(in input, by *state, v Verdict, err error) (state, b
 // from open to open: a late failure may still ask for a longer wait there. What is owed is
 // dropped, because it is about the past.
 func (s state) adopt(in input, v View) (state, bool) {
-	if v.Epoch <= s.epoch || s.use == useAlone || s.asks(v.Fence) {
+	if !v.newer(s.epoch) || s.use == useAlone || s.asks(v.Fence) {
 		return s, false
 	}
 	owed := s.debt()
@@ -370,6 +371,10 @@ func (s state) learn(v View) state {
 func (s *state) asks(f Fence) bool {
 	return f != "" && s.account != nil && s.account.claim == f
 }
+
+// newer reports whether v has a later epoch than that. One from the far future counts as none,
+// because no change would be newer than it.
+func (v View) newer(epoch uint64) bool { return v.Epoch > epoch && v.Epoch < 1<<53 }
 
 // within returns v as a circuit under p takes it in, whatever the store says.
 func (v View) within(p *Policy) View {
@@ -443,16 +448,19 @@ func (s state) holdBack(claim Fence, until time.Time) state {
 func (s state) claimed(in input, f Fence, v View, lease time.Time) (state, bool) {
 	mine := s.asks(f) && s.State != StateClosed
 	switch {
-	case s.use == useAlone || !mine && (s.State == StateClosed || v.Epoch <= s.epoch):
+	case s.use == useAlone || !mine && (s.State == StateClosed || !v.newer(s.epoch)):
 		return s, false
 	case v.Open && v.Fence == f:
 		again := s.State == StateHalfOpen
 		if s = s.admit(in); again {
 			s.enter(StateHalfOpen, in.now) // so that only the fence decides
 		}
-		s.epoch, s.openings, s.account = v.Epoch, max(v.Generation, 0), &account{fence: f, lease: lease}
+		if v.newer(s.epoch) {
+			s.epoch = v.Epoch
+		}
+		s.openings, s.account = max(v.Generation, 0), &account{fence: f, lease: lease}
 		return s, true
-	case v.Epoch > s.epoch:
+	case v.newer(s.epoch):
 		s.account = nil
 		return s.adopt(in, v)
 	case !v.Open:
