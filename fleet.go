@@ -48,7 +48,8 @@ type Fleet struct {
 
 // FleetOptions are the options of a Fleet. The zero value is usable.
 type FleetOptions struct {
-	// OpTimeout is the longest wait for one answer of the store. Zero: 50ms.
+	// OpTimeout is the longest wait for one answer of the store, and 5ms more for a Store that
+	// ignores its context. Zero: 50ms.
 	OpTimeout time.Duration
 	// Poll is the time between two Loads of the circuits in use, because news of a change may be
 	// lost. It varies by a tenth, and is at most 1s while the subscription is interrupted. Zero:

@@ -22,9 +22,8 @@ import (
 //
 // A change gives the record a new Epoch and is passed to Watch. The Epoch is the microseconds
 // since 1970, and at least one more than the record's last and than the request's. So a store
-// that lost its last writes does not give an Epoch twice. An Epoch of 2^53 or more comes
-// from the far future and counts as none, in a request and in a View. Renewing a lease is no
-// change.
+// that lost its last writes does not give an Epoch twice. An Epoch of 2^53 or more comes from the
+// far future and counts as none, in a request and in a View. Renewing a lease is no change.
 //
 // A record is dropped Terms.Retention after it is over: after the wait and the lease of an open
 // one, after the last change of a closed one.
@@ -37,8 +36,8 @@ type Store interface {
 	// Opening.Generation.
 	//
 	// While an open record waits, Trip can only move the end of the wait later. If the dependency
-	// Asked, the new end is Wait from now. Otherwise the wait returns to what the curve gives from
-	// the opening, and Asked ends.
+	// Asked, the new end is Wait from now. Otherwise a wait that was asked for returns to what the
+	// curve gives from the opening, and Asked ends. A wait by the curve stays.
 	//
 	// Trip leaves any other record as it is. If a closed one has a later Epoch, the failures are
 	// older than its closing. If the wait is over or a probe runs, only the probe decides.
@@ -69,8 +68,8 @@ type Resetter interface {
 	Reset(ctx context.Context, key string, r ResetRequest) (View, error)
 }
 
-// View is a record as it is when the Store answers. The zero View is that of a key without a
-// record, which counts as closed.
+// View is a record as it is when the Store answers. A closed record has a Generation, an Epoch and
+// an Age, and no more. The zero View is that of a key without a record, which counts as closed.
 type View struct {
 	Open           bool
 	Generation     int           // openings in memory; a closed record has those at its closing

@@ -337,6 +337,8 @@ var rules = []rule{
 		opened := s.trip(terms(), opening(1))
 		v := s.trip(terms(), opening(1))
 		s.same(v, opened)
+		v = s.trip(with(func(t *toolcircuit.Terms) { t.Cooldown = 3 * long }), opening(1)) // by the curve
+		s.same(v, opened)
 		v = s.trip(terms(), toolcircuit.Opening{Wait: time.Minute, Asked: true})
 		s.same(v, opened)
 		v = s.trip(terms(), toolcircuit.Opening{Wait: 2 * long, Asked: true})
