@@ -51,9 +51,10 @@ type Options struct {
 	// Its context has the values of that request and ends after ReconnectTimeout. From then on
 	// the guard sends on the new session what the host sends on dead, and it closes dead. The new
 	// session must speak the same version of the protocol: ask for it by
-	// [mcp.ClientSessionOptions.ProtocolVersion] if the server may be upgraded. A panic counts as a failure of the
-	// server, and so does an attempt that has not returned in time. Others are made beside it, so a
-	// Reconnect that hangs costs a goroutine for each attempt. A session that comes late is closed.
+	// [mcp.ClientSessionOptions.ProtocolVersion] if the server may be upgraded. A panic counts as
+	// a failure of the server, and so does an attempt that has not returned in time. Others are
+	// made beside it, so a Reconnect that hangs costs a goroutine for each attempt. A session that
+	// comes late is closed.
 	//
 	// An error of kind unauthorized, such as a 401, is the error of the requests that wait. It says
 	// nothing against the server.
@@ -65,9 +66,9 @@ type Options struct {
 	// A session that the host has closed is not renewed. Once a session has been renewed, or seen to
 	// be gone, the guard does not notice that the host closes it: the new one lives until Close.
 	//
-	// The guard repeats the log level and the subscriptions to resources on the new session, and leaves
-	// out what the server refuses by now. The
-	// subscriptions of version 2026-07-28 are streams of their session and are lost with it.
+	// The guard repeats the log level and the subscriptions to resources on the new session, and
+	// leaves out what the server refuses by now. The subscriptions of version 2026-07-28 are
+	// streams of their session and are lost with it.
 	//
 	// Nil: a dead session stays dead, and its server's circuit opens.
 	Reconnect func(ctx context.Context, dead *mcp.ClientSession) (*mcp.ClientSession, error)

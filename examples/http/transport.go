@@ -15,7 +15,8 @@ import (
 // status counts as [toolcircuit.HTTPStatus] says, and the caller still gets the response.
 //
 // A call lasts until its body is read or closed, or until the request's context ends. CallTimeout
-// bounds it until the first byte of the body. A panic of base counts, and passes. To use this elsewhere, copy this file.
+// bounds it until the first byte of the body. A panic of base counts, and passes. To use this
+// elsewhere, copy this file.
 type transport struct {
 	set  *toolset.Set
 	base http.RoundTripper // [toolcircuit.Transport] tells a broken connection
