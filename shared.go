@@ -321,6 +321,10 @@ func (s state) adopt(in input, v View) (state, bool) {
 	if !v.newer(s.epoch) || s.use == useAlone || s.asks(v.Fence) {
 		return s, false
 	}
+	if a := s.account; a != nil && a.fence != "" && a.fence == v.Fence { // its own probe, whose grant it knows
+		s.epoch = v.Epoch
+		return s, true
+	}
 	owed := s.debt()
 	if owed != nil && owed.kind == owedClosing && v.Open && v.Age >= in.now.Sub(s.since) {
 		s.epoch = v.Epoch // of an opening whose end this worker has seen
