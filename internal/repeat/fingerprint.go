@@ -62,7 +62,7 @@ func Arguments(args any, names ...string) Digest {
 			return Digest{}
 		}
 		text = c.encoded.Bytes()
-	} else if len(bytes.TrimSpace(text)) == 0 {
+	} else if len(bytes.Trim(text, " \t\r\n")) == 0 {
 		text = []byte("null")
 	}
 	if !c.read(text, given) {
